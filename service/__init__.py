@@ -1,0 +1,1 @@
+"""Pointsman, the online side: understand, decide, gate, carry out, merge, commit."""

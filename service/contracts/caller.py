@@ -1,0 +1,21 @@
+"""Who asks: the tenant and what it may do."""
+
+from service.contracts.model import Contract
+
+ANYONE = "local"
+
+
+class Caller(Contract):
+    """A caller whose key has been checked. `permissions` is None where no keys are in use (loopback only): then everything is allowed.
+
+    A permission is `tier:N` (may reach agents of tier N), `tier:*`, or a name that an agent asks for, such as `models:train`.
+    """
+
+    tenant: str = ANYONE
+    permissions: frozenset[str] | None = None
+
+    def may(self, permission: str) -> bool:
+        """Say whether the caller holds a permission; `a:*` covers every `a:b`."""
+        if self.permissions is None:
+            return True
+        return permission in self.permissions or f"{permission.partition(':')[0]}:*" in self.permissions

@@ -1,0 +1,100 @@
+"""What a caller posts: `OrchestratorInput` and its parts.
+
+The shape is checked here. Rules that repair a value and warn (unknown intent, confidence out of range, too many entities) need the
+catalogue and a place for their warnings, so they live in `service/stages/triage.py`.
+"""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from service.contracts.model import Contract, Instant, JsonObject, Probability
+
+MAX_QUERY_CHARACTERS = 100_000
+MAX_HISTORY_TURNS = 200
+
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Text = Annotated[str, StringConstraints(max_length=MAX_QUERY_CHARACTERS)]
+
+
+class EntityType(StrEnum):
+    """The kinds of thing a question can be about."""
+
+    BRAND = "brand"
+    REGION = "region"
+    KPI = "kpi"
+    TIME_PERIOD = "time_period"
+    HCP_ID = "hcp_id"
+    PATIENT_ID = "patient_id"
+
+
+class EntitySource(StrEnum):
+    """How an entity was found in the text."""
+
+    EXACT = "exact"
+    FUZZY = "fuzzy"
+    INFERRED = "inferred"
+
+
+class ParsedEntity(Contract):
+    """One entity of the question. `confidence` out of [0, 1] is clamped with a warning."""
+
+    type: EntityType
+    value: Annotated[str, StringConstraints(min_length=1, max_length=512)]
+    confidence: float = 1.0
+    source: EntitySource = EntitySource.EXACT
+
+
+class ParsedQuery(Contract):
+    """The question. A caller without a language layer sends only `query_id` and `raw_query`."""
+
+    query_id: UUID
+    raw_query: Text
+    intent: Annotated[str, StringConstraints(max_length=256)] | None = None
+    entities: tuple[ParsedEntity, ...] | None = None
+    confidence: float = 1.0
+    ambiguity_flag: bool = False
+    context: JsonObject | None = None
+    timestamp: Instant = Field(default_factory=lambda: datetime.now(UTC))
+
+
+class ConversationTurn(Contract):
+    """One earlier message. Further fields that the caller keeps with a message are accepted and ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    role: Literal["user", "assistant", "system"] = "user"
+    content: Text = ""
+
+
+class Depth(StrEnum):
+    """How many perspectives the caller wants."""
+
+    QUICK = "quick"
+    STANDARD = "standard"
+    THOROUGH = "thorough"
+
+
+class Preferences(Contract):
+    """The caller's wishes. Unknown ones are accepted and ignored, so that a newer caller can talk to an older service."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    max_latency_ms: Annotated[int, Field(ge=1, le=3_600_000)] | None = None
+    required_confidence: Probability | None = None
+    depth: Depth = Depth.STANDARD
+    rung: Literal["student", "lm"] | None = None
+    agent: Identifier | None = None
+
+
+class OrchestratorInput(Contract):
+    """The body of `POST /orchestrate` and `POST /route`."""
+
+    parsed_query: ParsedQuery
+    user_id: Identifier
+    session_id: Identifier
+    conversation_history: Annotated[tuple[ConversationTurn, ...], Field(max_length=MAX_HISTORY_TURNS)] = ()
+    preferences: Preferences | None = None

@@ -1,0 +1,87 @@
+"""What Pointsman learns from: one `RoutingTrainingSignal` for every decision, and the `Feedback` that completes it later."""
+
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import Field, StringConstraints, model_validator
+
+from service.contracts.model import Contract, Milliseconds, Probability
+
+WEIGHTS = {"routing_accuracy": 0.35, "efficiency": 0.25, "no_rerouting": 0.20, "user_satisfaction": 0.20}
+
+
+class RoutingTrainingSignal(Contract):
+    """One routing decision with its outcome: the specification's fields, and what the reward and credit assignment need besides.
+
+    `agents_unavailable` counts the failed agents that could not be reached: that speaks of availability, not of a wrong choice.
+    `was_rerouted` is None until the outcome is known.
+    """
+
+    signal_id: UUID
+    session_id: str
+    query: str
+    query_pattern: str
+    intent: str
+    entities_extracted: tuple[str, ...] = ()
+
+    agents_selected: tuple[str, ...] = ()
+    routing_confidence: Probability
+    routing_rationale: str
+
+    agents_succeeded: Annotated[int, Field(ge=0)] = 0
+    agents_failed: Annotated[int, Field(ge=0)] = 0
+    total_latency_ms: Annotated[float, Field(ge=0.0)] | None = None
+
+    user_satisfaction: Annotated[float, Field(ge=1.0, le=5.0)] | None = None
+    answer_quality: Probability | None = None
+    was_rerouted: bool | None = None
+
+    agents_unavailable: Annotated[int, Field(ge=0)] = 0
+    latency_budget_ms: Milliseconds | None = None
+    corrected_agent: str | None = None
+
+    def compute_reward(self) -> float | None:
+        """Return the reward in [0, 1], or None when no component is known.
+
+        The weighted mean of the specification over the components that are known; the weights of the unknown ones drop out and the
+        rest are renormalised, so that missing is never good. Satisfaction 1..5 maps linearly to 0..1.
+        """
+        known = {name: value for name, value in self._components().items() if value is not None}
+        if not known:
+            return None
+        weight = sum(WEIGHTS[name] for name in known)
+        return sum(WEIGHTS[name] * value for name, value in known.items()) / weight
+
+    def _components(self) -> dict[str, float | None]:
+        selected, finished = len(self.agents_selected), self.agents_succeeded + self.agents_failed
+        accuracy = min(1.0, self.agents_succeeded / selected) if selected and finished else None
+        timed = self.total_latency_ms is not None and self.latency_budget_ms and finished
+        efficiency = max(0.0, 1.0 - (self.total_latency_ms or 0.0) / (self.latency_budget_ms or 1)) if timed else None
+        rerouting = None if self.was_rerouted is None else float(not self.was_rerouted)
+        satisfaction = None if self.user_satisfaction is None else (self.user_satisfaction - 1.0) / 4.0
+        return {
+            "routing_accuracy": accuracy,
+            "efficiency": efficiency,
+            "no_rerouting": rerouting,
+            "user_satisfaction": satisfaction,
+        }
+
+
+class Feedback(Contract):
+    """What a user or reviewer says of an answer later. Absent fields change nothing; a repeated one replaces the earlier value."""
+
+    decision_id: UUID | None = None
+    query_id: UUID | None = None
+    user_satisfaction: Annotated[float, Field(ge=1.0, le=5.0)] | None = None
+    answer_quality: Probability | None = None
+    was_rerouted: bool | None = None
+    corrected_agent: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
+
+    @model_validator(mode="after")
+    def _names_a_decision_and_says_something(self) -> "Feedback":
+        if (self.decision_id is None) == (self.query_id is None):
+            raise ValueError("give either decision_id or query_id")
+        said = (self.user_satisfaction, self.answer_quality, self.was_rerouted, self.corrected_agent)
+        if all(value is None for value in said):
+            raise ValueError("give at least one of user_satisfaction, answer_quality, was_rerouted, corrected_agent")
+        return self

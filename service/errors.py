@@ -1,0 +1,119 @@
+"""The error tree. Every error that a caller can see has a code, an HTTP status, a title and says whether trying again can help.
+
+    PointsmanError
+    ├── InvalidInput            400   the body breaks the contract; lists each field
+    ├── Unauthenticated         401
+    ├── NotFound                404
+    ├── IdempotencyConflict     409   the same query_id with another body
+    ├── BodyTimeout             408
+    ├── BodyTooLarge            413
+    ├── UnsupportedMediaType    415
+    ├── NotReady                503
+    ├── StoreUnavailable        503   nothing was committed, so nothing is answered
+    └── ConfigurationError      500   the service refuses to start; never raised by a request
+
+What goes wrong behind a decision (an agent is down, a gate says no) is not an exception but a result with an `ErrorCode`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+
+class ErrorCode(StrEnum):
+    """The specification's error categories, followed by the finer codes of the checks before and after a dispatch."""
+
+    INVALID_INPUT = "invalid_input"
+    ROUTING_FAILED = "routing_failed"
+    AGENT_TIMEOUT = "agent_timeout"
+    AGENT_ERROR = "agent_error"
+    SYNTHESIS_FAILED = "synthesis_failed"
+    QC_GATE_BLOCKED = "qc_gate_blocked"
+    PERMISSION_DENIED = "permission_denied"
+    MISSING_ENTITY = "missing_entity"
+    AGENT_UNAVAILABLE = "agent_unavailable"
+    HANDOFF_INVALID = "handoff_invalid"
+    LOW_CONFIDENCE = "low_confidence"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One field that breaks the contract: where (JSON path), what is wrong, and the machine-readable kind."""
+
+    field: str
+    message: str
+    kind: str
+
+
+class PointsmanError(Exception):
+    """Base of every error that Pointsman raises on purpose. The message is a sentence for a person."""
+
+    code: ClassVar[str] = "internal_error"
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Internal error"
+    retryable: ClassVar[bool] = False
+
+
+class InvalidInput(PointsmanError):
+    """The body breaks the contract."""
+
+    code, status, title = ErrorCode.INVALID_INPUT, 400, "Invalid input"
+
+    def __init__(self, message: str, fields: Sequence[FieldProblem] = ()) -> None:
+        super().__init__(message)
+        self.fields = tuple(fields)
+
+
+class Unauthenticated(PointsmanError):
+    """No key, or one that is not known."""
+
+    code, status, title = "unauthenticated", 401, "Authentication required"
+
+
+class NotFound(PointsmanError):
+    """Nothing is stored under that id."""
+
+    code, status, title = "not_found", 404, "Not found"
+
+
+class IdempotencyConflict(PointsmanError):
+    """The id was used before with another body."""
+
+    code, status, title = "idempotency_conflict", 409, "Same id, another body"
+
+
+class BodyTimeout(PointsmanError):
+    """The body did not arrive in time."""
+
+    code, status, title, retryable = "body_timeout", 408, "Body timeout", True
+
+
+class BodyTooLarge(PointsmanError):
+    """The body is larger than the service reads."""
+
+    code, status, title = "body_too_large", 413, "Body too large"
+
+
+class UnsupportedMediaType(PointsmanError):
+    """The body is not JSON."""
+
+    code, status, title = "unsupported_media_type", 415, "Unsupported media type"
+
+
+class NotReady(PointsmanError):
+    """The service is starting, or lacks something that it needs."""
+
+    code, status, title, retryable = "not_ready", 503, "Not ready", True
+
+
+class StoreUnavailable(PointsmanError):
+    """The decision could not be made durable, so it is not answered."""
+
+    code, status, title, retryable = "store_unavailable", 503, "Store unavailable", True
+
+
+class ConfigurationError(PointsmanError):
+    """The service cannot start as it is configured. The message says what to change."""
+
+    code, title = "configuration_error", "Configuration error"
