@@ -1,0 +1,73 @@
+# Pointsman. `make help` lists what there is; `make run` and `make test` are the whole set-up.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export MLFLOW_DISABLE_TELEMETRY := true
+
+.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test test-all ops lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed ## Make .venv with everything needed to run (hash-checked)
+
+install-dev: $(VENV)/.installed-dev ## Make .venv with everything needed to test
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Pointsman needs Python 3.11 or newer; set PYTHON=..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	@echo "installing the installer" && $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements-installer.lock
+
+# uv installs in a tenth of pip's time; where it cannot (a registry that only pip is set up for), pip does the same from the same hashes.
+$(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
+	@echo "installing from requirements.lock"
+	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r requirements.lock \
+		|| $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements.lock
+	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
+	@echo "installing from requirements-dev.lock"
+	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes --no-deps -r requirements-dev.lock \
+		|| $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements-dev.lock
+	@touch $@
+
+bootstrap: install ## Fit the first router version, where there is none
+	@$(BIN)/optimize --bootstrap --if-missing
+
+run: bootstrap ## Start service and agents, ask one real question, serve until Ctrl-C
+	@$(BIN)/pointsman run
+
+serve: bootstrap ## Start the service only
+	@$(BIN)/pointsman serve
+
+agents: install ## Start the built-in agents only
+	@$(BIN)/pointsman agents
+
+lm: install ## Fetch the small local LM for POINTSMAN_LM=local
+	@$(BIN)/python scripts/fetch_lm.py
+
+fmt: install-dev ## Format the code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix -q .
+
+lint: install-dev ## Check format and lint rules
+	@$(BIN)/ruff format --check . && $(BIN)/ruff check .
+
+types: install-dev ## Check types
+	@$(BIN)/mypy
+
+arch: install-dev ## Check the direction of imports
+	@$(BIN)/lint-imports
+
+test: install-dev ## Run every check and test that needs no program besides Python
+	@$(MAKE) --no-print-directory lint types arch
+	@$(BIN)/python -m pytest
+
+lock: ## Resolve the dependencies anew
+	$(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+
+clean: ## Remove environment and state (.venv, var, the local MLflow store)
+	rm -rf $(VENV) var mlruns/mlflow.db* mlruns/artifacts

@@ -1,0 +1,1 @@
+"""Pointsman, the offline side: from seed sets and signals to router versions."""

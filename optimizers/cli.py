@@ -1,0 +1,99 @@
+"""`optimize ...`: make router versions. Exit codes: 0 done; 1 it could not be done; 2 wrong usage or data."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from service.adapters.router_source import recall
+from service.errors import ConfigurationError
+from service.settings import read_settings
+
+if TYPE_CHECKING:
+    from optimizers.job import Bootstrapped
+
+SEED_SET = Path("datasets/seed")
+GOLDEN = Path("datasets/golden/test.jsonl")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+out, err = Console(), Console(stderr=True)
+
+
+@app.command(
+    no_args_is_help=True, epilog="Example: `optimize --bootstrap`   Other data: `optimize --bootstrap --seed-set FOLDER --golden FILE`"
+)
+def optimize(
+    bootstrap: Annotated[
+        bool, typer.Option("--bootstrap", help="Fit a router from the seed set; it is champion when it is the first.")
+    ] = False,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing when there is a champion.")] = False,
+    seed_set: Annotated[Path, typer.Option(help="Folder or file of labelled requests (JSON lines with text and label).")] = SEED_SET,
+    golden: Annotated[Path | None, typer.Option(help="Labelled requests to measure on, once; never trained on.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Make Pointsman's router better. `--bootstrap` makes the first version from labelled requests."""
+    if not bootstrap:
+        raise _exit("Nothing to do. Say --bootstrap.")
+    try:
+        settings = read_settings()
+    except ConfigurationError as exc:
+        raise _exit(str(exc)) from exc
+    present = recall(settings.mlflow_uri)
+    if if_missing and present is not None:
+        return
+    test = golden if golden is not None else GOLDEN if seed_set == SEED_SET and GOLDEN.is_file() else None
+    from optimizers import job  # scikit-learn and SciPy take seconds to import
+
+    with err.status("starting") as status:
+        started = time.monotonic()
+
+        def progress(step: str) -> None:
+            status.update(step)
+            if not err.is_terminal:
+                err.print(f"[{time.monotonic() - started:5.1f} s] {step}", markup=False, highlight=False)
+
+        try:
+            made = job.bootstrap(
+                seed_set, test, mlflow_uri=settings.mlflow_uri, encoder_folder=settings.encoder, encoder_threads=2, progress=progress
+            )
+        except (ValueError, FileNotFoundError, ConfigurationError) as exc:
+            raise _exit(str(exc)) from exc
+    _show(made, as_json, time.monotonic() - started)
+
+
+def _show(made: "Bootstrapped", as_json: bool, seconds: float) -> None:
+    figures = {
+        "cross_fitted_accuracy": made.cross_fitted,
+        **{f"golden_{n}": f for n, f in (made.golden.figures() if made.golden else {}).items()},
+    }
+    if as_json:
+        values = {name: {"value": f.value, "low": f.low, "high": f.high, "n": f.n} for name, f in figures.items()}
+        out.print_json(data={"version": made.version.number, "alias": made.alias, "policy": made.policy.model_dump(), "figures": values})
+        return
+    table = Table(title=f"Router version {made.version.number} ({made.alias}), {seconds:.0f} s", title_justify="left")
+    for heading in ("figure", "value", "95 % interval", "rows"):
+        table.add_column(heading, justify="left" if heading == "figure" else "right")
+    for name, f in figures.items():
+        table.add_row(name, f"{f.value:.3f}", f"{f.low:.3f} to {f.high:.3f}", str(f.n))
+    out.print(table)
+    policy = made.policy
+    out.print(
+        f"acts alone from probability {policy.act_above:.3f} (error at most {policy.risk_target:.0%} with 95 % confidence, "
+        f"{policy.coverage:.0%} of accepted requests); refuses above out-of-scope score {policy.refuse_above:.3f}",
+        highlight=False,
+    )
+    if made.alias != "champion":
+        out.print("There was a champion already, so this version is the challenger.")
+
+
+def _exit(message: str) -> typer.Exit:
+    err.print(message, style="red", markup=False)
+    return typer.Exit(2)
+
+
+def main() -> None:
+    """Run the program."""
+    sys.exit(app())

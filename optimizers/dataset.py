@@ -1,0 +1,49 @@
+"""Labelled requests on disk: JSON lines with `text` and `label`, and optionally `writer`; `.gz` too."""
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One labelled request. `writer` groups rows of one hand, which never sit on both sides of a split."""
+
+    text: str
+    label: str
+    writer: str | None = None
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read one file, or all `*.jsonl` and `*.jsonl.gz` files of a folder in order of name.
+
+    Raises:
+        ValueError: a line is not an object with `text` and `label`; the message names file and line.
+        FileNotFoundError: there is no such file, or the folder has none.
+    """
+    files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
+    if not files:
+        raise FileNotFoundError(f"{path} holds no .jsonl file")
+    return [row for file in files for row in _read_file(file)]
+
+
+def _read_file(path: Path) -> Iterable[Row]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                data = json.loads(line)
+                yield Row(str(data["text"]), str(data["label"]), data.get("writer"))
+            except (ValueError, KeyError, TypeError, AttributeError) as exc:
+                raise ValueError(f'{path}:{number}: expected {{"text": ..., "label": ...}} on one line: {exc!r}') from exc
+
+
+def hash_rows(rows: Sequence[Row]) -> str:
+    """Return the SHA-256 of texts and labels, independent of order."""
+    digest = hashlib.sha256()
+    for line in sorted(json.dumps([r.text, r.label], ensure_ascii=False) for r in rows):
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()

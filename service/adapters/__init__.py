@@ -1,0 +1,1 @@
+"""The world behind the ports: LM, agents over HTTP, SQL store, MLflow registry."""

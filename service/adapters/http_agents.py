@@ -1,0 +1,113 @@
+"""Agents over HTTP: `POST` of the dispatch envelope to the catalogue's URL, the handoff envelope back. Their answers are untrusted."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import httpx
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from service.catalog.model import Agent
+from service.contracts.dispatch import AgentDispatch, DispatchEnvelope
+from service.contracts.handoff import AgentHandoff, HandoffEnvelope
+from service.errors import ErrorCode
+from service.ports import AgentFailure
+
+MAX_ANSWER_BYTES = 5_000_000
+FAILURES_TO_REST = 3  # an agent that could not be reached this often in a row is left alone for a while
+REST_SECONDS = 5.0
+DEADLINE_HEADER = "X-Deadline-Ms"
+CORRELATION_HEADER = "X-Correlation-ID"
+_RECOVERABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
+_UNAVAILABLE = frozenset({404, 410, 429, 502, 503, 504})
+
+
+@dataclass(slots=True)
+class _Reach:
+    """What is known of reaching one agent."""
+
+    failures: int = 0
+    rests_until: float = 0.0
+    url: int = 0
+
+
+class HttpAgents:
+    """`AgentClient` over one pooled httpx client. Follows no redirect and reads no more than `MAX_ANSWER_BYTES`."""
+
+    def __init__(self, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        limits = httpx.Limits(max_connections=200, max_keepalive_connections=50)
+        self._client = httpx.AsyncClient(follow_redirects=False, limits=limits, timeout=None, transport=transport, trust_env=False)
+        self._reach: dict[str, _Reach] = {}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    def available(self, agent: Agent) -> bool:
+        """Say no for `REST_SECONDS` after `FAILURES_TO_REST` failures in a row to reach the agent."""
+        reach = self._reach.get(agent.name)
+        return reach is None or time.monotonic() >= reach.rests_until
+
+    async def send(self, agent: Agent, dispatch: AgentDispatch, *, timeout: float, deadline_ms: int) -> AgentHandoff | AgentFailure:
+        """Send one dispatch; whatever goes wrong is an `AgentFailure` within `timeout` seconds."""
+        started = time.monotonic()
+        reach = self._reach.setdefault(agent.name, _Reach())
+        url = str(agent.urls[reach.url % len(agent.urls)])
+
+        def fail(code: ErrorCode, detail: str, *, recoverable: bool, unavailable: bool) -> AgentFailure:
+            if unavailable:
+                reach.url += 1
+                reach.failures += 1
+                if reach.failures % FAILURES_TO_REST == 0:
+                    reach.rests_until = time.monotonic() + REST_SECONDS
+            latency_ms = int((time.monotonic() - started) * 1_000)
+            return AgentFailure(code, f"{agent.name} {detail}", recoverable=recoverable, unavailable=unavailable, latency_ms=latency_ms)
+
+        try:
+            async with asyncio.timeout(timeout):
+                status, body = await self._post(url, dispatch, deadline_ms)
+        except TimeoutError:
+            return fail(ErrorCode.AGENT_TIMEOUT, f"did not answer within {timeout * 1_000:.0f} ms", recoverable=True, unavailable=True)
+        except httpx.TransportError as exc:
+            return fail(ErrorCode.AGENT_UNAVAILABLE, f"cannot be reached ({type(exc).__name__})", recoverable=True, unavailable=True)
+        except _TooLarge:
+            return fail(
+                ErrorCode.HANDOFF_INVALID, f"answered with more than {MAX_ANSWER_BYTES} bytes", recoverable=False, unavailable=False
+            )
+        if status != httpx.codes.OK:
+            down = status in _UNAVAILABLE
+            code = ErrorCode.AGENT_UNAVAILABLE if down else ErrorCode.AGENT_ERROR
+            return fail(code, f"answered with HTTP {status}", recoverable=status in _RECOVERABLE, unavailable=down)
+        reach.failures = 0
+        try:
+            return HandoffEnvelope.model_validate(from_json(body, allow_inf_nan=False)).handoff
+        except (ValidationError, ValueError) as exc:
+            problem = _first_problem(exc)
+            return fail(ErrorCode.HANDOFF_INVALID, f"broke the handoff contract: {problem}", recoverable=False, unavailable=False)
+
+    async def _post(self, url: str, dispatch: AgentDispatch, deadline_ms: int) -> tuple[int, bytes]:
+        headers = {
+            "Content-Type": "application/json",
+            DEADLINE_HEADER: str(deadline_ms),
+            CORRELATION_HEADER: dispatch.metadata.correlation_id,
+        }
+        content = DispatchEnvelope(dispatch=dispatch).model_dump_json()
+        async with self._client.stream("POST", url, content=content, headers=headers) as response:
+            body = bytearray()
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise _TooLarge
+            return response.status_code, bytes(body)
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def _first_problem(exc: ValidationError | ValueError) -> str:
+    if isinstance(exc, ValidationError):
+        first = exc.errors(include_input=False, include_url=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return "not valid JSON"

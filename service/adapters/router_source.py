@@ -1,0 +1,71 @@
+"""Router versions for the service: the last good one from disk in milliseconds, else the champion from MLflow in seconds.
+
+`var/router/last_good.json` names the folder that served last, so that a start needs no MLflow, and MLflow may be down.
+"""
+
+import json
+from pathlib import Path
+
+from pydantic import ValidationError
+from signatures.artifact import ArtifactError, read_version
+
+from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
+from service.errors import ConfigurationError
+from service.programs import Router
+from service.routing.encoder import Encoder
+from service.routing.policy import Policy
+from service.routing.student import Student
+from service.settings import STATE
+
+LAST_GOOD = STATE / "router" / "last_good.json"
+
+
+class RouterSource:
+    """`ProgramSource` over the registry and the last good version."""
+
+    def __init__(self, mlflow_uri: str, encoder: Encoder, *, last_good: Path = LAST_GOOD) -> None:
+        self._uri = mlflow_uri
+        self._encoder = encoder
+        self._last_good = last_good
+
+    def load_champion(self) -> Router | None:
+        """Load the last good version if it is whole, else the registry's champion."""
+        remembered = recall(self._uri, self._last_good)
+        if remembered is not None:
+            try:
+                return self._load(remembered)
+            except ConfigurationError:
+                self._last_good.unlink(missing_ok=True)
+        champion = MlflowRegistry(self._uri).champion()
+        if champion is None:
+            return None
+        router = self._load(champion)
+        remember(self._uri, champion, self._last_good)
+        return router
+
+    def _load(self, version: RegisteredVersion) -> Router:
+        try:
+            content = read_version(version.folder)
+            policy = Policy.model_validate_json((version.folder / "policy.json").read_bytes())
+        except (ArtifactError, ValidationError, OSError) as exc:
+            raise ConfigurationError(f"Router version {version.number} in {version.folder} cannot be served: {exc}") from exc
+        student = Student.load(version.folder / "student.safetensors", self._encoder)
+        return Router(version.number, student, policy, content.programs)
+
+
+def recall(uri: str, path: Path = LAST_GOOD) -> RegisteredVersion | None:
+    """Return the last good version of this registry, if its folder is still there."""
+    try:
+        data = json.loads(path.read_bytes())
+        version = RegisteredVersion(str(data["version"]), Path(data["folder"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return version if data.get("mlflow_uri") == uri and version.folder.is_dir() else None
+
+
+def remember(uri: str, version: RegisteredVersion, path: Path = LAST_GOOD) -> None:
+    """Note the version that serves, by an atomic replacement."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps({"mlflow_uri": uri, "version": version.number, "folder": str(version.folder)}))
+    partial.replace(path)

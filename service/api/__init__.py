@@ -1,0 +1,1 @@
+"""The HTTP surface: routes, dependencies, problem details, middleware."""

@@ -1,0 +1,113 @@
+"""Pure ASGI middleware: an id for every request, and JSON bodies that are bounded, typed and well-formed before anything reads them."""
+
+import asyncio
+import json
+import re
+from uuid import uuid4
+
+import structlog
+from pydantic_core import from_json
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api.problems import describe, respond
+from service.errors import BodyTimeout, BodyTooLarge, InvalidInput, PointsmanError, UnsupportedMediaType
+
+BODY_SECONDS = 15.0
+REQUEST_ID = "X-Request-ID"
+_SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class RequestId:
+    """Takes the caller's `X-Request-ID` if it is harmless, or makes one; binds it to the logs and returns it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = _header(scope, b"x-request-id")
+        request_id = given if _SAFE_ID.fullmatch(given) else uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+
+        async def tagged(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), (REQUEST_ID.lower().encode(), request_id.encode())]
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            await self._app(scope, receive, tagged)
+
+
+class JsonBodies:
+    """Lets a POST pass only with a JSON body of bounded size that strict JSON allows: no NaN, no lone surrogate, no deep nesting."""
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] != "http" or scope["method"] not in {"POST", "PUT", "PATCH"}:
+            await self._app(scope, receive, send)
+            return
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await self._read(scope, receive)
+            check_json(body)
+        except TimeoutError:
+            problem = BodyTimeout(f"The body did not arrive within {BODY_SECONDS:g} s.")
+            await respond(describe(problem, scope["path"], scope["state"]["request_id"]), {"Connection": "close"})(scope, receive, send)
+            return
+        except PointsmanError as exc:
+            await respond(describe(exc, scope["path"], scope["state"]["request_id"]))(scope, receive, send)
+            return
+        except ConnectionError:
+            return
+        sent = False
+
+        async def replay() -> Message:
+            nonlocal sent
+            if sent:
+                return await receive()
+            sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, replay, send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        declared = _header(scope, b"content-length")
+        if declared.isdigit() and len(declared) < 20 and int(declared) > self._max_bytes:
+            raise BodyTooLarge(f"The body has {declared} bytes; at most {self._max_bytes} are read.")
+        kind = _header(scope, b"content-type").partition(";")[0].strip().lower()
+        if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+            raise UnsupportedMediaType(f"Send application/json, not {kind[:80]!r}.")
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionError
+            body += message.get("body", b"")
+            if len(body) > self._max_bytes:
+                raise BodyTooLarge(f"The body has more than {self._max_bytes} bytes.")
+            if not message.get("more_body", False):
+                return bytes(body)
+
+
+def check_json(body: bytes) -> None:
+    """Check that a body is strict JSON.
+
+    Raises:
+        InvalidInput: it is not; the message says where.
+    """
+    try:
+        value = from_json(body, allow_inf_nan=False)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError) as exc:
+        raise InvalidInput(f"The body is not valid JSON: {str(exc)[:200]}.") from exc
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")

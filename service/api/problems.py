@@ -1,0 +1,137 @@
+"""Errors on the wire: the error tree, FastAPI's own errors and what nobody foresaw, all as RFC 9457 `application/problem+json`."""
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from service.contracts.problem import InvalidField, Problem
+from service.errors import (
+    BodyTimeout,
+    BodyTooLarge,
+    IdempotencyConflict,
+    InvalidInput,
+    NotFound,
+    NotReady,
+    PointsmanError,
+    StoreUnavailable,
+    Unauthenticated,
+    UnsupportedMediaType,
+)
+
+MEDIA_TYPE = "application/problem+json"
+MAX_FIELDS = 100
+log = logging.getLogger(__name__)
+
+
+def respond(problem: Problem, headers: dict[str, str] | None = None) -> Response:
+    """Write a problem as a response."""
+    return Response(problem.model_dump_json(exclude_none=True), problem.status, headers, MEDIA_TYPE)
+
+
+def describe(error: PointsmanError, instance: str | None = None, request_id: str | None = None) -> Problem:
+    """Turn an error of the tree into a problem."""
+    fields = error.fields if isinstance(error, InvalidInput) else ()
+    return Problem(
+        type=f"urn:pointsman:problem:{error.code}",
+        title=error.title,
+        status=error.status,
+        detail=str(error),
+        code=str(error.code),
+        instance=instance,
+        request_id=request_id,
+        retryable=error.retryable,
+        errors=tuple(InvalidField(field=f.field, message=f.message, kind=f.kind) for f in fields[:MAX_FIELDS]),
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Register the handlers."""
+
+    @app.exception_handler(PointsmanError)
+    async def _ours(request: Request, exc: PointsmanError) -> Response:
+        headers = {"Retry-After": "1"} if exc.retryable else {}
+        if isinstance(exc, Unauthenticated):
+            headers["WWW-Authenticate"] = "Bearer"
+        return respond(describe(exc, request.url.path, _request_id(request)), headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(request: Request, exc: RequestValidationError) -> Response:
+        fields = tuple(InvalidField(field=_path(e["loc"]), message=e["msg"], kind=e["type"]) for e in exc.errors()[:MAX_FIELDS])
+        count = len(exc.errors())
+        problem = Problem(
+            type=f"urn:pointsman:problem:{InvalidInput.code}",
+            title=InvalidInput.title,
+            status=InvalidInput.status,
+            detail=f"{count} field{'s' if count != 1 else ''} broke the contract: {', '.join(f.field for f in fields[:10])}.",
+            code=str(InvalidInput.code),
+            instance=request.url.path,
+            request_id=_request_id(request),
+            errors=fields,
+        )
+        return respond(problem)
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, exc: HTTPException) -> Response:
+        phrase = HTTPStatus(exc.status_code).phrase
+        code = phrase.lower().replace(" ", "_").replace("-", "_")
+        detail = exc.detail if exc.detail and exc.detail != phrase else f"{phrase}: {request.method} {request.url.path}"
+        problem = Problem(
+            type=f"urn:pointsman:problem:{code}",
+            title=phrase,
+            status=exc.status_code,
+            detail=detail,
+            code=code,
+            instance=request.url.path,
+            request_id=_request_id(request),
+        )
+        return respond(problem, dict(exc.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def _unforeseen(request: Request, exc: Exception) -> Response:
+        log.error("unforeseen_error", exc_info=exc)
+        error = PointsmanError("Something went wrong inside the service. The log has the request id.")
+        return respond(describe(error, request.url.path, _request_id(request)))
+
+
+def documented(*errors: type[PointsmanError]) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI `responses` of a route that can fail with these errors."""
+    responses: dict[int | str, dict[str, Any]] = {}
+    for error in errors:
+        example = {
+            "type": f"urn:pointsman:problem:{error.code}",
+            "title": error.title,
+            "status": error.status,
+            "detail": (error.__doc__ or error.title).strip().splitlines()[0],
+            "code": str(error.code),
+            "retryable": error.retryable,
+        }
+        content = responses.setdefault(error.status, {"description": error.title, "content": {}, "model": Problem})["content"]
+        examples = content.setdefault(MEDIA_TYPE, {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": {}})["examples"]
+        examples[str(error.code)] = {"value": example}
+    return responses
+
+
+POSTED = documented(
+    InvalidInput, Unauthenticated, IdempotencyConflict, BodyTimeout, BodyTooLarge, UnsupportedMediaType, NotReady, StoreUnavailable
+)
+POSTED_DECISION = documented(InvalidInput, Unauthenticated, BodyTimeout, BodyTooLarge, UnsupportedMediaType, NotReady)
+POSTED_FEEDBACK = documented(InvalidInput, Unauthenticated, NotFound, BodyTimeout, BodyTooLarge, UnsupportedMediaType, StoreUnavailable)
+FETCHED = documented(InvalidInput, Unauthenticated, NotFound, StoreUnavailable)
+LISTED = documented(Unauthenticated)
+PROBED = documented(NotReady)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """Return `parsed_query.entities[3].type` for ("body", "parsed_query", "entities", 3, "type")."""
+    path = ""
+    for part in location[1:] if location[:1] in {("body",), ("path",), ("query",)} else location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    return path or "body"
+
+
+def _request_id(request: Request) -> str | None:
+    return getattr(request.state, "request_id", None)

@@ -1,0 +1,104 @@
+"""The routes. Each takes what it needs, calls one thing and returns a contract; everything else is behind `Services`."""
+
+import asyncio
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Body, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from service.api import examples, problems
+from service.api.deps import CallerDep, RequestIdDep, ServicesDep
+from service.contracts.decision import RouteDecision
+from service.contracts.output import OrchestratorOutput
+from service.contracts.query import OrchestratorInput
+from service.contracts.receipt import Receipt
+from service.contracts.signals import Feedback
+from service.contracts.surface import AgentListing, FeedbackReceipt, Health, IntentListing, Readiness
+from service.errors import NotFound, PointsmanError
+
+READY_SECONDS = 2.0
+router = APIRouter()
+
+Question = Annotated[OrchestratorInput, Body(openapi_examples=examples.QUESTIONS)]
+
+
+def _ok(example: Any) -> dict[int | str, dict[str, Any]]:  # noqa: ANN401  (any JSON)
+    return {200: {"content": {"application/json": {"example": example}}}}
+
+
+@router.post("/orchestrate", responses=problems.POSTED | _ok(examples.OUTPUT), tags=["turns"])
+async def orchestrate(
+    question: Question, services: ServicesDep, caller: CallerDep, request_id: RequestIdDep, response: Response
+) -> OrchestratorOutput:
+    """Answer a question through the agents. The same `query_id` again returns the stored answer."""
+    answered = await services.pipeline.run(question, caller, request_id)
+    if answered.replayed:
+        response.headers["Idempotent-Replayed"] = "true"
+    return answered.receipt.output
+
+
+@router.post("/route", responses=problems.POSTED_DECISION | _ok(examples.DECISION), tags=["turns"])
+async def route(question: Question, services: ServicesDep, _: CallerDep) -> RouteDecision:
+    """Decide which agents should handle a question, without asking them. Nothing is stored."""
+    return await services.pipeline.decide(question)
+
+
+@router.post("/feedback", responses=problems.POSTED_FEEDBACK | _ok(examples.FEEDBACK_RECEIPT), tags=["learning"])
+async def feedback(
+    said: Annotated[Feedback, Body(openapi_examples=examples.FEEDBACK)], services: ServicesDep, caller: CallerDep
+) -> FeedbackReceipt:
+    """Say how an answer was: satisfaction, quality, rerouting, or the agent that it should have gone to."""
+    receipt = await services.store.add_feedback(caller.tenant, said)
+    if receipt is None:
+        raise NotFound(f"There is no decision {said.decision_id or said.query_id} of this tenant.")
+    return FeedbackReceipt(decision_id=receipt.decision_id, signal_id=receipt.signal.signal_id, reward=receipt.reward)
+
+
+@router.get("/decisions/{decision_id}", responses=problems.FETCHED | _ok(examples.RECEIPT), tags=["learning"])
+async def decision(decision_id: UUID, services: ServicesDep, caller: CallerDep) -> Receipt:
+    """Return the receipt of a decision, from which it can be explained and made again."""
+    receipt = await services.store.by_decision(caller.tenant, decision_id)
+    if receipt is None:
+        raise NotFound(f"There is no decision {decision_id} of this tenant.")
+    return receipt
+
+
+@router.get("/agents", responses=problems.LISTED | _ok([examples.AGENT]), tags=["catalogue"])
+async def agents(services: ServicesDep, _: CallerDep) -> list[AgentListing]:
+    """List the agents of the catalogue, and whether each may be called now."""
+    return services.list_agents()
+
+
+@router.get("/intents", responses=problems.LISTED | _ok([examples.INTENT]), tags=["catalogue"])
+async def intents(services: ServicesDep, _: CallerDep) -> list[IntentListing]:
+    """List the intents of the catalogue, and who serves each."""
+    return services.list_intents()
+
+
+@router.get("/healthz", responses=_ok({"status": "ok"}), tags=["operations"])
+async def healthz() -> Health:
+    """Say that the process is alive."""
+    return Health()
+
+
+@router.get("/readyz", response_model=Readiness, responses=_ok(examples.READINESS) | examples.NOT_READY, tags=["operations"])
+async def readyz(services: ServicesDep) -> Response:
+    """Say whether the service can answer as configured, and which rungs of the cascade are in use."""
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            await services.store.ping()
+        store = "ok"
+    except (PointsmanError, TimeoutError) as exc:
+        store = str(exc) or "does not answer"
+    readiness = services.readiness(store)
+    return JSONResponse(readiness.model_dump(mode="json"), 200 if readiness.ready else 503)
+
+
+@router.get(
+    "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"example": examples.METRICS}}}}, tags=["operations"]
+)
+async def metrics(services: ServicesDep) -> Response:
+    """Return the metrics in Prometheus' text format."""
+    return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)

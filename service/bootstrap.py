@@ -1,0 +1,206 @@
+"""The only place that names concrete adapters: settings in, `Services` out, and everything that was opened closed again."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from service.adapters.http_agents import HttpAgents
+from service.adapters.router_source import RouterSource
+from service.adapters.sql_store import SqlStore
+from service.catalog.loader import load_catalog
+from service.catalog.model import Catalog
+from service.contracts.surface import AgentListing, IntentListing, Readiness
+from service.errors import ConfigurationError
+from service.flows.agent_call import CallAgent
+from service.flows.single import Single
+from service.keys import Keys
+from service.logs import RequestLog
+from service.metrics import Metrics
+from service.pipeline import Pipeline, Stages
+from service.ports import AgentCalled, AgentClient, Observer, Predictors, ProgramSource, RequestDone, StageDone, Store
+from service.programs import Programs, Router
+from service.routing.encoder import Encoder
+from service.routing.entities import Gazetteer
+from service.settings import Settings
+from service.stages.commit import Commit
+from service.stages.dispatch import Dispatch
+from service.stages.gate import Gate
+from service.stages.intent import ReadIntent
+from service.stages.routing import Route
+from service.stages.synthesis import Synthesize
+from service.stages.triage import Triage
+
+log = logging.getLogger(__name__)
+ROUTER_RETRY = 5.0  # seconds between attempts to find a first router version
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the HTTP surface needs. `router_tried` is set once the first attempt to load a router has ended."""
+
+    settings: Settings
+    catalog: Catalog
+    keys: Keys
+    programs: Programs
+    pipeline: Pipeline
+    store: Store
+    agents: AgentClient
+    metrics: Metrics
+    router_tried: asyncio.Event
+
+    def list_agents(self) -> list[AgentListing]:
+        """Describe the agents of the catalogue."""
+        return [
+            AgentListing(
+                **agent.model_dump(include=AgentListing.model_fields.keys() - {"required_entities", "priority"}),
+                required_entities=tuple(e.value for e in agent.required_entities),
+                priority=agent.priority,
+                intents=tuple(i.name for i in self.catalog.intents if i.primary_agent == agent.name),
+                available=self.agents.available(agent),
+            )
+            for agent in self.catalog.agents
+        ]
+
+    def list_intents(self) -> list[IntentListing]:
+        """Describe the intents of the catalogue."""
+        return [IntentListing(**i.model_dump(include=set(IntentListing.model_fields))) for i in self.catalog.intents]
+
+    def readiness(self, store: str) -> Readiness:
+        """Say whether requests can be answered as configured; `store` is `ok` or what is wrong with it."""
+        router, lm = self.programs.current, self.settings.lm
+        notes = []
+        if router is None:
+            notes.append("No router version is loaded; rules and the safe default answer. Run: optimize --bootstrap")
+        if lm is None:
+            notes.append("No LM is configured (POINTSMAN_LM), so unsure questions are answered by the student or with a question.")
+        elif router is not None and not router.policy.lm_may_decide(lm):
+            notes.append(f"The LM {lm} decides only when asked for (preferences.rung): there is no evidence that it beats the student.")
+        rungs = ["rules", *(["student"] if router else []), *(["lm"] if lm else []), "safe_default"]
+        return Readiness(
+            ready=router is not None and store == "ok",
+            router_version=router.version if router else None,
+            rungs=tuple(rungs),
+            lm=lm,
+            store=store,
+            notes=tuple(notes),
+        )
+
+
+class Observers:
+    """Passes each event on to several observers."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def notice(self, event: StageDone | AgentCalled | RequestDone) -> None:
+        """Tell every observer."""
+        for observer in self._observers:
+            observer.notice(event)
+
+
+@asynccontextmanager
+async def open_services(settings: Settings) -> AsyncIterator[Services]:
+    """Open everything that the settings ask for, and close it again.
+
+    Raises:
+        ConfigurationError: the service cannot start as configured; the message says what to change.
+    """
+    keys = Keys.parse(settings.api_keys.get_secret_value() if settings.api_keys else None)
+    if not keys.callers and not settings.on_loopback:
+        raise ConfigurationError(f"POINTSMAN_HOST={settings.host} is reachable from outside, so POINTSMAN_API_KEYS must be set.")
+    catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_base_url)
+    encoder = await asyncio.to_thread(Encoder, settings.encoder, threads=settings.encoder_threads)
+    source, programs = RouterSource(settings.mlflow_uri, encoder), Programs()
+    store, agents = SqlStore(settings.database_url), HttpAgents()
+    metrics = Metrics(programs)
+    async with _predictors(settings) as predictors, _opened(store, agents):
+        pipeline = assemble(settings, catalog, programs, store, agents, predictors, Observers([metrics, RequestLog()]))
+        tried = asyncio.Event()
+        following = asyncio.create_task(_follow_champion(source, programs, catalog, tried))
+        try:
+            yield Services(settings, catalog, keys, programs, pipeline, store, agents, metrics, tried)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+
+def assemble(
+    settings: Settings,
+    catalog: Catalog,
+    programs: Programs,
+    store: Store,
+    agents: AgentClient,
+    predictors: Predictors | None,
+    observer: Observer,
+) -> Pipeline:
+    """Join stages and ports into a pipeline; tests join their fakes with it."""
+    stages = Stages(
+        triage=Triage(catalog=catalog, gazetteer=Gazetteer(catalog)),
+        intent=ReadIntent(),
+        routing=Route(catalog=catalog, predictors=predictors, lm=settings.lm),
+        gate=Gate(catalog=catalog),
+        dispatch=Dispatch(catalog=catalog, flows={"single": Single(call=CallAgent(client=agents, observer=observer))}),
+        synthesis=Synthesize(catalog=catalog, predictors=predictors),
+        commit=Commit(store=store, catalog_hash=catalog.hash),
+    )
+    budget = settings.decision_budget_ms / 1_000
+    return Pipeline(stages=stages, programs=programs, agents=agents, store=store, observer=observer, decision_budget=budget)
+
+
+@asynccontextmanager
+async def _opened(store: SqlStore, agents: HttpAgents) -> AsyncIterator[None]:
+    await store.open()
+    try:
+        yield
+    finally:
+        await agents.close()
+        await store.close()
+
+
+@asynccontextmanager
+async def _predictors(settings: Settings) -> AsyncIterator[Predictors | None]:
+    if settings.lm is None:
+        yield None
+        return
+    from service.adapters.lm_rung import open_lm_rung  # DSPy takes a second to import: only where an LM is configured
+
+    async with open_lm_rung(settings) as predictors:
+        yield predictors
+
+
+async def _follow_champion(source: ProgramSource, programs: Programs, catalog: Catalog, tried: asyncio.Event) -> None:
+    """Load the champion; where there is none yet, look again until there is. Sets `tried` after the first look."""
+    complained = ""
+    while programs.current is None:
+        try:
+            router = await asyncio.to_thread(source.load_champion)
+            if router is not None:
+                check_labels(router, catalog)
+                programs.swap(router)
+                log.info("router_loaded version=%s", router.version)
+                tried.set()
+                return
+            problem = "There is no router version with the alias champion. Run: optimize --bootstrap"
+        except ConfigurationError as exc:
+            problem = str(exc)
+        if problem != complained:
+            log.warning("no_router: %s", problem)
+            complained = problem
+        tried.set()
+        await asyncio.sleep(ROUTER_RETRY)
+
+
+def check_labels(router: Router, catalog: Catalog) -> None:
+    """Check that the catalogue knows every intent that the router can choose.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    unknown = sorted(set(router.student.labels) - set(catalog.intent))
+    if unknown:
+        raise ConfigurationError(
+            f"Router {router.version} was fitted for intents that the catalogue lacks: {', '.join(unknown)}. "
+            "Fit one for this catalogue with: optimize --bootstrap --seed-set FOLDER"
+        )

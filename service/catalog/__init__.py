@@ -1,0 +1,1 @@
+"""The catalogue: intents, agents and the gazetteer as data, cross-checked when it is loaded."""

@@ -1,0 +1,173 @@
+"""`pointsman ...`: serve, agents, run, ask, route, doctor. The outermost edge: it alone may call the offline side.
+
+Each command imports what it needs, because a second of imports would delay all of them.
+Exit codes: 0 done; 1 the answer is no (a check failed, nothing was answered); 2 wrong usage or configuration.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from uuid import uuid4
+
+import typer
+from rich.console import Console
+
+from service.errors import ConfigurationError, PointsmanError
+from service.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from service.contracts.decision import RouteDecision
+
+app = typer.Typer(
+    help="Pointsman routes questions to the agents that should answer them, and learns from every decision.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+out, err = Console(), Console(stderr=True)
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+T = TypeVar("T")
+GRACE_SECONDS = 30
+
+
+@app.command(epilog="Example: `pointsman serve --port 8100`")
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on; default POINTSMAN_HOST or 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; default POINTSMAN_PORT or 8100.")] = None,
+) -> None:
+    """Serve the HTTP API until Ctrl-C."""
+    _run(_serve(host, port))
+
+
+@app.command(epilog="Example: `pointsman agents --port 8101`")
+def agents(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8101,
+) -> None:
+    """Serve the built-in reference agents until Ctrl-C."""
+    import uvicorn
+
+    from service.agents.app import create_agents_app
+
+    uvicorn.run(create_agents_app(), host=host, port=port, log_level="warning", access_log=False)
+
+
+@app.command(epilog="Example: `pointsman run`")
+def run(
+    question: Annotated[
+        str, typer.Option(help="The question to ask when all is ready.")
+    ] = "Did the rep visits really lift Kisqali TRx in the Midwest?",
+) -> None:
+    """Start service and agents, wait until both are ready, ask one real question, and keep serving until Ctrl-C."""
+    from service.supervisor import run_all
+
+    raise typer.Exit(_run(_with_settings(lambda settings: run_all(settings, question, out))))
+
+
+@app.command(epilog='Example: `pointsman ask "Where are we leaving Fabhalta scripts on the table?"`')
+def ask(
+    text: Annotated[str, typer.Argument(help="The question.")],
+    url: Annotated[str | None, typer.Option(help="The service; default: POINTSMAN_HOST and POINTSMAN_PORT.")] = None,
+    key: Annotated[str | None, typer.Option(envvar="POINTSMAN_KEY", help="API key, where keys are in use.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask a running service and show its answer."""
+    from service.supervisor import ask_service, service_url, show_answer
+
+    answer = _run(_with_settings(lambda settings: ask_service(url or service_url(settings), text, key)))
+    if as_json:
+        typer.echo(json.dumps(answer, ensure_ascii=False))
+    else:
+        show_answer(text, answer, out)
+    raise typer.Exit(1 if answer["status"] == "failed" else 0)
+
+
+@app.command(epilog='Example: `pointsman route "who responds best to samples?" --json`')
+def route(text: Annotated[str, typer.Argument(help="The question.")], as_json: JsonFlag = False) -> None:
+    """Decide which agents should handle a text, in this process and without asking them."""
+    decision = _run(_route(text))
+    if as_json:
+        typer.echo(decision.model_dump_json())
+        return
+    out.print(f"[bold]{decision.action}[/] → {decision.primary_agent or '-'}   intent {decision.intent or '-'} ({decision.confidence:.2f})")
+    out.print(f"rung {decision.rung}, router {decision.router_version}, out-of-scope {decision.oos_score:.3f}", style="dim")
+    for candidate in decision.candidates[:4]:
+        out.print(f"  {candidate.probability:6.3f}  {candidate.intent}")
+    out.print(decision.question or decision.rationale, markup=False)
+    for warning in decision.warnings:
+        err.print(f"warning: {warning.message}", style="yellow", markup=False)
+
+
+@app.command(epilog="Example: `pointsman doctor --json`")
+def doctor(as_json: JsonFlag = False) -> None:
+    """Check the installation and say what to do about what is wrong. Exit code 1 when something is."""
+    from service.doctor import examine, show
+
+    checks = _run(_with_settings(examine))
+    if as_json:
+        typer.echo(json.dumps([c.as_dict() for c in checks]))
+    else:
+        show(checks, out)
+    raise typer.Exit(0 if all(c.ok for c in checks) else 1)
+
+
+async def _with_settings(work: Callable[[Settings], Awaitable[T]]) -> T:
+    return await work(read_settings())
+
+
+async def _serve(host: str | None, port: int | None) -> None:
+    import uvicorn
+
+    from service.api.app import create_app
+    from service.bootstrap import open_services
+    from service.logs import configure_logs
+
+    settings = read_settings(host=host, port=port)
+    configure_logs(settings.log_level)
+    async with open_services(settings) as services:
+        app_ = create_app(settings, opener=lambda _: nullcontext(services))
+        config = uvicorn.Config(
+            app_, host=settings.host, port=settings.port, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS
+        )
+        await uvicorn.Server(config).serve()
+
+
+async def _route(text: str) -> "RouteDecision":
+    from service.bootstrap import open_services
+    from service.contracts.query import OrchestratorInput, ParsedQuery
+    from service.logs import configure_logs
+
+    configure_logs("ERROR")
+    request = OrchestratorInput(parsed_query=ParsedQuery(query_id=uuid4(), raw_query=text), user_id="cli", session_id="cli")
+    async with open_services(read_settings()) as services:
+        await services.router_tried.wait()
+        return await services.pipeline.decide(request)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return asyncio.run(work)
+    except ConfigurationError as exc:
+        raise _exit(str(exc)) from exc
+    except (PointsmanError, OSError) as exc:
+        err.print(str(exc) or type(exc).__name__, style="red", markup=False)
+        raise typer.Exit(1) from exc
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _exit(message: str) -> typer.Exit:
+    err.print(message, style="red", markup=False)
+    return typer.Exit(2)
+
+
+def main() -> None:
+    """Run the program."""
+    sys.exit(app())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""`pointsman doctor`: look for the usual mistakes in an installation, and say what to do about each."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from service.adapters.router_source import RouterSource
+from service.adapters.sql_store import SqlStore
+from service.catalog.loader import load_catalog
+from service.errors import ConfigurationError, PointsmanError
+from service.keys import Keys
+from service.routing.encoder import Encoder
+from service.settings import Settings
+
+REACH_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One look: what was looked at, whether it is fine, and what was seen or what to do."""
+
+    name: str
+    ok: bool
+    detail: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the check as plain data."""
+        return asdict(self)
+
+
+async def examine(settings: Settings) -> list[Check]:
+    """Run every check; none changes anything but an empty database, which is created."""
+    looks: list[tuple[str, Callable[[Settings], Awaitable[str]]]] = [
+        ("python", _python),
+        ("catalogue", _catalogue),
+        ("encoder and router", _router),
+        ("store", _store),
+        ("keys", _keys),
+        ("port", _port),
+        ("agents", _agents),
+        ("lm", _lm),
+    ]
+    return [await _look(name, look, settings) for name, look in looks]
+
+
+def show(checks: list[Check], console: Console) -> None:
+    """Print the checks for a person."""
+    table = Table.grid(padding=(0, 2))
+    for check in checks:
+        table.add_row("[green]ok[/]" if check.ok else "[red]wrong[/]", check.name, check.detail.replace("[", "\\["))
+    console.print(table)
+
+
+async def _look(name: str, look: Callable[[Settings], Awaitable[str]], settings: Settings) -> Check:
+    try:
+        return Check(name, ok=True, detail=await look(settings))
+    except (PointsmanError, OSError) as exc:
+        return Check(name, ok=False, detail=str(exc) or type(exc).__name__)
+
+
+async def _python(_: Settings) -> str:
+    return f"Python {sys.version.split()[0]}"
+
+
+async def _catalogue(settings: Settings) -> str:
+    catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_base_url)
+    return f"{len(catalog.intents)} intents, {len(catalog.agents)} agents"
+
+
+async def _router(settings: Settings) -> str:
+    encoder = await asyncio.to_thread(Encoder, settings.encoder)
+    router = await asyncio.to_thread(RouterSource(settings.mlflow_uri, encoder).load_champion)
+    if router is None:
+        raise ConfigurationError("There is no router version with the alias champion. Run: optimize --bootstrap")
+    return f"router version {router.version} for {len(router.student.labels)} intents"
+
+
+async def _store(settings: Settings) -> str:
+    store = SqlStore(settings.database_url)
+    try:
+        await store.open()
+        await store.ping()
+    finally:
+        await store.close()
+    return "the database answers"
+
+
+async def _keys(settings: Settings) -> str:
+    keys = Keys.parse(settings.api_keys.get_secret_value() if settings.api_keys else None)
+    if not keys.callers and not settings.on_loopback:
+        raise ConfigurationError(f"POINTSMAN_HOST={settings.host} needs POINTSMAN_API_KEYS, or the service refuses to start.")
+    return f"{len(keys.callers)} keys" if keys.callers else "no keys; loopback only"
+
+
+async def _port(settings: Settings) -> str:
+    with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as exc:
+            running = await _pointsman_answers(settings)
+            if running:
+                return f"{settings.host}:{settings.port} is served by a running Pointsman"
+            message = f"{settings.host}:{settings.port} cannot be bound ({exc.strerror}). Set POINTSMAN_PORT to another port."
+            raise ConfigurationError(message) from exc
+    return f"{settings.host}:{settings.port} is free"
+
+
+async def _pointsman_answers(settings: Settings) -> bool:
+    try:
+        async with httpx.AsyncClient(timeout=REACH_SECONDS, trust_env=False) as client:
+            response = await client.get(f"http://{settings.host}:{settings.port}/openapi.json")
+            return bool(response.json()["info"]["title"] == "Pointsman")
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return False
+
+
+async def _agents(settings: Settings) -> str:
+    catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_base_url)
+    origins = {f"{url.scheme}://{url.host}:{url.port}" for agent in catalog.agents for url in agent.urls}
+    down = []
+    async with httpx.AsyncClient(timeout=REACH_SECONDS, trust_env=False) as client:
+        for origin in sorted(origins):
+            try:
+                await client.get(origin)
+            except httpx.TransportError:
+                down.append(origin)
+    if down:
+        raise ConfigurationError(f"{', '.join(down)} cannot be reached. Start the built-in agents with: pointsman agents")
+    return f"{len(origins)} address(es) answer"
+
+
+async def _lm(settings: Settings) -> str:
+    if settings.lm is None:
+        return "none configured (POINTSMAN_LM); rules, student and safe default answer"
+    if settings.lm.partition("/")[0] == "local" and not settings.lm_gguf.is_file():
+        raise ConfigurationError(f"POINTSMAN_LM={settings.lm} needs {settings.lm_gguf}. Fetch it with: make lm")
+    return settings.lm

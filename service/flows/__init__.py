@@ -1,0 +1,1 @@
+"""The ways to carry a decision out: plug-ins behind one interface."""

@@ -1,0 +1,54 @@
+"""Every metric of the service: name, labels, buckets. An observer; the stages know nothing of it.
+
+Labels come from closed sets only: stage, outcome, intent, agent, rung, action, status.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from service.ports import AgentCalled, RequestDone, StageDone
+from service.programs import Programs
+
+STAGE_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 5.0, 30.0, 120.0)
+REQUEST_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 180.0, 600.0)
+
+
+class Metrics:
+    """Counts and times what the pipeline reports, on its own registry."""
+
+    def __init__(self, programs: Programs, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._stage = Histogram(
+            "orchestrator_stage_seconds", "Time of a stage.", ["stage", "outcome"], buckets=STAGE_BUCKETS, registry=self.registry
+        )
+        self._agent = Histogram(
+            "orchestrator_agent_seconds",
+            "Time of one attempt at an agent.",
+            ["agent", "outcome"],
+            buckets=REQUEST_BUCKETS,
+            registry=self.registry,
+        )
+        self._request = Histogram(
+            "orchestrator_request_seconds", "Time of a whole request.", ["status"], buckets=REQUEST_BUCKETS, registry=self.registry
+        )
+        self._decisions = Counter(
+            "orchestrator_decisions_total", "Committed decisions.", ["action", "intent", "agent", "rung"], registry=self.registry
+        )
+        self._warnings = Counter("orchestrator_warnings_total", "Warnings given in answers.", ["code"], registry=self.registry)
+        loaded = Gauge("orchestrator_router_loaded", "1 when a router version is loaded.", registry=self.registry)
+        loaded.set_function(lambda: float(programs.current is not None))
+
+    def notice(self, event: StageDone | AgentCalled | RequestDone) -> None:
+        """Record one event."""
+        match event:
+            case StageDone():
+                self._stage.labels(event.stage, event.outcome).observe(event.seconds)
+            case AgentCalled():
+                self._agent.labels(event.agent, event.outcome).observe(event.seconds)
+            case RequestDone():
+                decision, output = event.receipt.decision, event.receipt.output
+                self._request.labels(output.status.value).observe(output.total_latency_ms / 1_000)
+                self._decisions.labels(
+                    output.action.value, decision.intent or "none", decision.primary_agent or "none", decision.rung.value
+                ).inc()
+                for warning in output.warnings:
+                    self._warnings.labels(warning.code).inc()

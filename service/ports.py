@@ -1,0 +1,130 @@
+"""What the stages need of the world, as protocols. Adapters implement them; `bootstrap.py` joins the two."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from service.catalog.model import Agent
+from service.contracts.dispatch import AgentDispatch
+from service.contracts.handoff import AgentHandoff
+from service.contracts.lm import Finding, LMFailure, LMQuestion, LMVerdict
+from service.contracts.receipt import Receipt
+from service.contracts.signals import Feedback
+from service.errors import ErrorCode
+from service.programs import Router
+
+
+class Predictors(Protocol):
+    """The LM rung. Never raises for what an LM does: whatever goes wrong is an `LMFailure`, within `timeout` seconds."""
+
+    async def route(self, question: LMQuestion, *, timeout: float) -> LMVerdict | LMFailure:
+        """Choose an intent and agents among the question's options."""
+        ...
+
+    async def compose(self, query: str, findings: Sequence[Finding], *, timeout: float) -> str | LMFailure:
+        """Word the findings as one answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFailure:
+    """An agent gave no usable handoff. `unavailable` tells availability (refused, down, overloaded) from a bad answer."""
+
+    code: ErrorCode
+    detail: str
+    recoverable: bool
+    unavailable: bool
+    latency_ms: int
+
+
+class AgentClient(Protocol):
+    """How a dispatch reaches an agent. Never raises for what an agent does."""
+
+    async def send(self, agent: Agent, dispatch: AgentDispatch, *, timeout: float, deadline_ms: int) -> AgentHandoff | AgentFailure:
+        """Send one dispatch, wait at most `timeout` seconds; `deadline_ms` is what is left of the request's budget, for a header."""
+        ...
+
+    def available(self, agent: Agent) -> bool:
+        """Say whether the agent may be called now, as far as is known without asking it."""
+        ...
+
+
+class Store(Protocol):
+    """Durable decisions and signals."""
+
+    async def commit(self, receipt: Receipt) -> Receipt:
+        """Store decision and signal in one transaction; durable on return.
+
+        A receipt already stored for the tenant and query wins and is returned, so that of two equal requests at once both get one answer.
+
+        Raises:
+            StoreUnavailable: nothing was stored.
+        """
+        ...
+
+    async def by_query(self, tenant: str, query_id: UUID) -> Receipt | None:
+        """Return the receipt of the tenant's query, or None."""
+        ...
+
+    async def by_decision(self, tenant: str, decision_id: UUID) -> Receipt | None:
+        """Return the receipt of the tenant's decision, or None."""
+        ...
+
+    async def add_feedback(self, tenant: str, feedback: Feedback) -> Receipt | None:
+        """Merge feedback into the decision's signal and recompute its reward; None when the tenant has no such decision."""
+        ...
+
+    async def ping(self) -> None:
+        """Return when the store answers.
+
+        Raises:
+            StoreUnavailable: it does not.
+        """
+        ...
+
+
+class ProgramSource(Protocol):
+    """Where router versions come from."""
+
+    def load_champion(self) -> Router | None:
+        """Load and check the version under the alias `champion`; None when there is none. Blocking.
+
+        Raises:
+            ConfigurationError: there is one, but it cannot be served; the message says why.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StageDone:
+    """One stage of one request has ended. `outcome` comes from a closed set of the stage."""
+
+    stage: str
+    outcome: str
+    seconds: float
+    router_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCalled:
+    """One attempt at one agent has ended."""
+
+    agent: str
+    outcome: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDone:
+    """One request has ended."""
+
+    receipt: Receipt
+
+
+class Observer(Protocol):
+    """Watches; changes nothing. Must not block or raise."""
+
+    def notice(self, event: StageDone | AgentCalled | RequestDone) -> None:
+        """Take note of an event."""
+        ...

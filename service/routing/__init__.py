@@ -1,0 +1,1 @@
+"""How a text becomes a decision without a network: encoder, student, entities, policy. One feature code for fitting and serving."""

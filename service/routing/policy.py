@@ -1,0 +1,63 @@
+"""The policy: how far down the cascade a request goes. Thresholds are fitted on held-out data and are part of the router version.
+
+It knows probabilities only; what a rung costs or which agent serves is not its business.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from service.contracts.model import Contract, Probability
+
+LOCAL_LM = "local"
+
+
+class Step(StrEnum):
+    """What the policy wants next."""
+
+    REFUSE = "refuse"
+    ACT = "act"
+    ASK_LM = "ask_lm"
+    CLARIFY = "clarify"
+
+
+class Policy(Contract):
+    """Thresholds of one router version.
+
+    Attributes:
+        refuse_above: out-of-scope score above which a request is refused; accepts `accepted_in_scope` of held-out in-scope requests.
+        act_above: probability from which the student acts alone; the error among those is at most `risk_target` with 95 % confidence
+            (fixed-sequence testing with exact binomial tails; Angelopoulos et al. 2021, Learn then Test).
+        clarify_below: probability below which asking the user costs less than a wrong agent (Chow 1970), where no LM can help.
+        trusted_lms: LM names that may decide what the student is unsure of. A small local LM has to earn its place by evidence;
+            a provider's LM is taken unless evidence is recorded against it.
+        kept_out_lms: LM names that evidence speaks against.
+    """
+
+    name: str = "selective-risk"
+    refuse_above: Probability
+    act_above: Annotated[float, Field(ge=0.0, le=1.01)]
+    clarify_below: Probability
+    accepted_in_scope: Probability
+    risk_target: Probability
+    coverage: Probability
+    shortlist: Annotated[int, Field(ge=2, le=50)] = 4
+    trusted_lms: tuple[str, ...] = ()
+    kept_out_lms: tuple[str, ...] = ()
+
+    def lm_may_decide(self, lm: str) -> bool:
+        """Say whether the LM may decide without being forced to by the caller."""
+        if lm in self.kept_out_lms:
+            return False
+        return lm in self.trusted_lms or lm.partition("/")[0] != LOCAL_LM
+
+    def step(self, probability: float, oos_score: float, *, lm_ready: bool) -> Step:
+        """Choose the next step from the best label's probability and the out-of-scope score."""
+        if oos_score > self.refuse_above:
+            return Step.REFUSE
+        if probability >= self.act_above:
+            return Step.ACT
+        if lm_ready:
+            return Step.ASK_LM
+        return Step.CLARIFY if probability < self.clarify_below else Step.ACT

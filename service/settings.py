@@ -1,0 +1,62 @@
+"""All settings, from `POINTSMAN_*` environment variables and a `.env` file: one frozen tree, read once by `bootstrap.py`."""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.errors import ConfigurationError
+
+STATE = Path("var")
+
+
+class Settings(BaseSettings):
+    """The service's settings. Each is the environment variable of its name in capitals with the prefix `POINTSMAN_`."""
+
+    model_config = SettingsConfigDict(env_prefix="POINTSMAN_", env_file=".env", frozen=True, extra="ignore")
+
+    host: str = Field("127.0.0.1", description="Address to listen on. Beyond loopback, API keys must be set.")
+    port: int = Field(8100, ge=0, le=65535, description="Port to listen on.")
+    database_url: str = Field(f"sqlite:///{STATE}/pointsman.db", description="Where decisions and signals are stored.")
+    mlflow_uri: str = Field("sqlite:///mlruns/mlflow.db", description="The MLflow registry of router versions.")
+    agents_base_url: str | None = Field(None, description="Where the built-in agents listen; replaces the catalogue's address of those.")
+    catalog: Path | None = Field(None, description="Folder with agents.yaml, intents.yaml and entities.yaml; default: the packaged one.")
+    encoder: Path | None = Field(None, description="Another sentence-transformers ONNX folder (model.onnx, tokenizer.json).")
+    api_keys: SecretStr | None = Field(
+        None, description="Keys as NAME:SHA256[:PERMISSION ...], separated by commas; NAME is the tenant. Unset: no keys, loopback only."
+    )
+    lm: str | None = Field(None, description="LM for the third rung: unset, `local`, or a LiteLLM model string such as openai/gpt-5-mini.")
+    lm_light: str | None = Field(None, description="LM for light calls; default: POINTSMAN_LM.")
+    lm_strong: str | None = Field(None, description="LM for strong calls; default: POINTSMAN_LM.")
+    lm_api_base: str | None = Field(None, description="Address of the LM's API, where it is not the provider's own.")
+    lm_api_key: SecretStr | None = Field(None, description="Key for the LM's API; default: the provider's own variable.")
+    lm_gguf: Path = Field(STATE / "models" / "smollm2-135m.gguf", description="Model file of the local LM; `make lm` fetches it.")
+    decision_budget_ms: int = Field(2_000, ge=50, le=60_000, description="Time for all but the agents, in milliseconds.")
+    max_body_bytes: int = Field(1_000_000, ge=1_024, description="Largest request body that is read.")
+    encoder_threads: int = Field(1, ge=1, le=64, description="Threads of one encoder call.")
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="Least severe log level.")] = "INFO"
+
+    @property
+    def on_loopback(self) -> bool:
+        """Say whether only this machine can reach the service."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def read_settings(**overrides: str | int | None) -> Settings:
+    """Read the settings; `overrides` that are not None go before the environment.
+
+    Raises:
+        ConfigurationError: one is wrong; the message names each.
+    """
+    try:
+        return Settings(**{n: v for n, v in overrides.items() if v is not None})  # type: ignore[arg-type]  # checked by pydantic
+    except ValidationError as exc:
+        lines = [f"POINTSMAN_{'_'.join(str(part) for part in e['loc']).upper()}: {e['msg']}" for e in exc.errors()]
+        raise ConfigurationError("\n".join(lines)) from exc

@@ -1,0 +1,43 @@
+"""Dispatch: turn a verdict into work with one deadline, and let the decision's flow carry it out."""
+
+from collections.abc import Mapping
+
+from service.catalog.model import Catalog
+from service.contracts.decision import RouteDecision
+from service.contracts.model import JsonObject
+from service.contracts.query import OrchestratorInput
+from service.deadline import Deadline
+from service.flows.agent_call import EXTENDED, Work
+from service.flows.flow import Flow, Outcome, Verdict
+
+
+class Dispatch:
+    """`Verdict` → `Outcome`, by one of the flows."""
+
+    def __init__(self, *, catalog: Catalog, flows: Mapping[str, Flow]) -> None:
+        self._catalog = catalog
+        self._flows = flows
+
+    async def __call__(self, request: OrchestratorInput, decision: RouteDecision, verdict: Verdict, correlation_id: str) -> Outcome:
+        """Carry the decision out within the request's budget."""
+        query, wishes = request.parsed_query, request.preferences
+        budget_ms = latency_budget_ms(verdict)
+        if wishes is not None and wishes.max_latency_ms is not None:
+            budget_ms = min(budget_ms, wishes.max_latency_ms)
+        context: JsonObject = {**(query.context or {}), "raw_query": query.raw_query}
+        work = Work(
+            query_id=query.query_id,
+            correlation_id=correlation_id,
+            intent=decision.intent or self._catalog.fallback_intent,
+            entities=decision.entities,
+            context=context,
+            required_confidence=wishes.required_confidence if wishes is not None else None,
+            deadline=Deadline.after(budget_ms / 1_000),
+        )
+        return await self._flows[decision.flow or "single"](verdict, work)
+
+
+def latency_budget_ms(verdict: Verdict) -> int:
+    """Return the time that the chain may take by the timeouts: each agent's first attempt, an extended one, and its further retries."""
+    attempts = (1.0 + (EXTENDED + agent.max_retries - 1 if agent.max_retries else 0.0) for agent in verdict.chain)
+    return int(sum(agent.timeout_ms * factor for agent, factor in zip(verdict.chain, attempts, strict=True)))

@@ -1,0 +1,67 @@
+"""Intent: what the student reads in the text, joined with what the caller says. Pure CPU work; decides nothing."""
+
+from dataclasses import dataclass
+
+from service.contracts.decision import Candidate
+from service.contracts.query import ParsedEntity
+from service.programs import Router
+from service.routing.student import Example
+from service.stages.triage import Admitted
+
+TRUSTED_CALLER = 0.7  # a caller's unflagged intent is taken from this confidence on; below, it is weighed
+AMBIGUOUS_CALLER = 0.5  # how much an intent that the caller itself flags as ambiguous can weigh at most
+EXAMPLES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Understanding:
+    """What is known of a request before a route is chosen.
+
+    Attributes:
+        candidates: intents with probability, best first; empty without a router.
+        caller_decides: the caller's intent is taken as it is.
+        examples: the nearest labelled requests, nearest first.
+    """
+
+    candidates: tuple[Candidate, ...]
+    oos_score: float
+    caller_decides: bool
+    entities: tuple[ParsedEntity, ...]
+    examples: tuple[Example, ...]
+
+
+class ReadIntent:
+    """`Admitted` and the router of this request → `Understanding`."""
+
+    def __call__(self, admitted: Admitted, router: Router | None) -> Understanding:
+        """Read the text and weigh the caller's intent."""
+        caller = None if admitted.preferences.rung is not None else admitted.caller_intent
+        trusted = caller is not None and (
+            admitted.unknown_intent or (not admitted.ambiguous and admitted.caller_confidence >= TRUSTED_CALLER)
+        )
+        if router is None or admitted.empty or admitted.social:
+            alone = (Candidate(intent=caller, probability=admitted.caller_confidence),) if caller is not None else ()
+            return Understanding(alone, 0.0, trusted, admitted.entities, ())
+        reading = router.student.read(admitted.text)
+        probabilities = reading.probabilities
+        if caller is not None and not trusted:
+            confidence = min(admitted.caller_confidence, AMBIGUOUS_CALLER) if admitted.ambiguous else admitted.caller_confidence
+            probabilities = weigh_caller(probabilities, caller, confidence)
+        candidates = tuple(Candidate(intent=i, probability=min(1.0, p)) for i, p in probabilities.items())
+        examples = tuple(router.student.nearest(reading.vector, EXAMPLES))
+        return Understanding(candidates, reading.oos_score, trusted, admitted.entities, examples)
+
+
+def weigh_caller(probabilities: dict[str, float], intent: str, confidence: float) -> dict[str, float]:
+    """Join the student's probabilities with the caller's intent as independent evidence (Bayes' rule); best first.
+
+    The caller is taken to name the right intent with probability `confidence`, and else any other with equal chance; a confidence
+    at chance level says nothing, and one below it counts against the intent.
+    """
+    others = max(1, len(probabilities) - 1)
+    sure = min(0.99, max(0.01, confidence))
+    joint = {name: p * (sure if name == intent else (1.0 - sure) / others) for name, p in probabilities.items()}
+    total = sum(joint.values())
+    if total <= 0.0:
+        return probabilities
+    return dict(sorted(((name, p / total) for name, p in joint.items()), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,204 @@
+"""Routing: the cascade. Rules, then the caller's own intent, the student, the LM and the safe default, as far as the policy wants.
+
+Touches no network but the LM, and that within the decision's deadline: whatever the LM does, the student's answer is at hand.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+from service.catalog.model import Catalog
+from service.contracts.decision import Action, RouteDecision, Rung
+from service.contracts.lm import AgentOption, LabelledExample, LMFailure, LMQuestion, LMVerdict
+from service.contracts.notice import Notice
+from service.deadline import Deadline
+from service.errors import ErrorCode
+from service.ports import Predictors
+from service.programs import Router
+from service.routing.policy import Policy, Step
+from service.stages.intent import Understanding
+from service.stages.triage import Admitted
+
+RULES_POLICY = "rules"
+NO_ROUTER = "none"
+NAMED_CANDIDATES = 3  # how many candidates a clarifying question names
+LM_RESERVE = 0.15  # seconds of the decision's time that the LM may not use, for what comes after it
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The outcome of a rung, before it is written down as a `RouteDecision`."""
+
+    action: Action
+    rung: Rung
+    rationale: str
+    intent: str | None = None
+    confidence: float = 0.0
+    primary_agent: str | None = None
+    secondary_agents: tuple[str, ...] | None = None
+    question: str | None = None
+    warnings: tuple[Notice, ...] = ()
+
+
+class Route:
+    """`Understanding` → `RouteDecision`.
+
+    Args:
+        predictors: the LM rung, or None when no LM is configured.
+        lm: the LM's name, for the policy.
+    """
+
+    def __init__(self, *, catalog: Catalog, predictors: Predictors | None, lm: str | None) -> None:
+        self._catalog = catalog
+        self._predictors = predictors
+        self._lm = lm
+
+    async def __call__(
+        self, query_id: UUID, admitted: Admitted, understanding: Understanding, router: Router | None, deadline: Deadline
+    ) -> RouteDecision:
+        """Go down the cascade until a rung answers."""
+        choice = (
+            self._by_rules(admitted)
+            or self._by_caller(admitted, understanding)
+            or (await self._by_models(admitted, understanding, router, deadline) if router else self._by_default())
+        )
+        return self._write(query_id, admitted, understanding, router, choice)
+
+    def after_failure(self, query_id: UUID, admitted: Admitted, router: Router | None) -> RouteDecision:
+        """Return the safe default, for when a rung broke (the contract's ROUTING_FAILED)."""
+        message = "Routing failed; the safe default answers."
+        choice = self._default("A rung of the cascade failed.", Notice(code=ErrorCode.ROUTING_FAILED, message=message))
+        return self._write(query_id, admitted, Understanding((), 0.0, False, admitted.entities, ()), router, choice)
+
+    def _write(
+        self, query_id: UUID, admitted: Admitted, understanding: Understanding, router: Router | None, choice: Choice
+    ) -> RouteDecision:
+        spec = self._catalog.intent.get(choice.intent or "")
+        agent = choice.primary_agent or (spec.primary_agent if spec else None)
+        acts = choice.action is Action.DISPATCH
+        secondary = choice.secondary_agents if choice.secondary_agents is not None else (spec.supporting_agents if spec else ())
+        return RouteDecision(
+            decision_id=uuid4(),
+            query_id=query_id,
+            action=choice.action,
+            intent=choice.intent,
+            confidence=choice.confidence,
+            primary_agent=agent if acts else None,
+            secondary_agents=tuple(a for a in secondary if a != agent) if acts else (),
+            flow="single" if acts else None,
+            intents=(choice.intent,) if choice.intent else (),
+            candidates=understanding.candidates,
+            entities=understanding.entities,
+            oos_score=understanding.oos_score,
+            rung=choice.rung,
+            router_version=router.version if router else NO_ROUTER,
+            policy=router.policy.name if router else RULES_POLICY,
+            rationale=choice.rationale,
+            question=choice.question,
+            warnings=admitted.warnings + choice.warnings,
+        )
+
+    def _by_rules(self, admitted: Admitted) -> Choice | None:
+        if admitted.social:
+            return Choice(Action.SOCIAL, Rung.RULES, "A greeting or thanks needs no agent.", confidence=1.0)
+        if admitted.empty:
+            return Choice(
+                Action.CLARIFY, Rung.RULES, "The question holds no word.", question=f"What would you like to know? {self.offer()}"
+            )
+        if admitted.explicit_agent is not None:
+            name = admitted.explicit_agent
+            intent = self._catalog.intent_of(name) or self._catalog.fallback_intent
+            return Choice(Action.DISPATCH, Rung.RULES, f"The question names the agent {name}.", intent, 1.0, name)
+        return None
+
+    def _by_caller(self, admitted: Admitted, understanding: Understanding) -> Choice | None:
+        intent = admitted.caller_intent
+        if intent is None or not understanding.caller_decides:
+            return None
+        if admitted.unknown_intent:
+            return Choice(Action.DISPATCH, Rung.RULES, f"The caller's intent is unknown, so {intent} is taken.", intent, 0.0)
+        said = f"The caller says {intent} with confidence {admitted.caller_confidence:.2f}."
+        return Choice(Action.DISPATCH, Rung.CALLER, said, intent, admitted.caller_confidence)
+
+    async def _by_models(self, admitted: Admitted, understanding: Understanding, router: Router, deadline: Deadline) -> Choice:
+        policy, forced = router.policy, admitted.preferences.rung
+        ready = self._predictors is not None and forced != "student" and (forced == "lm" or policy.lm_may_decide(self._lm or ""))
+        best = understanding.candidates[0]
+        step = policy.step(best.probability, understanding.oos_score, lm_ready=ready)
+        if forced == "lm":
+            step = Step.ASK_LM
+        warnings: tuple[Notice, ...] = ()
+        if step is Step.ASK_LM:
+            verdict = await self._ask_lm(admitted, understanding, router, deadline)
+            if isinstance(verdict, LMVerdict):
+                return Choice(
+                    Action.DISPATCH,
+                    Rung.LM,
+                    verdict.rationale or f"The LM chose {verdict.primary_agent}.",
+                    verdict.intent,
+                    verdict.confidence,
+                    verdict.primary_agent,
+                    verdict.secondary_agents,
+                )
+            warnings = (Notice(code=f"lm_{verdict.reason}", message=f"The LM did not decide: {verdict.detail}"),)
+            step = policy.step(best.probability, understanding.oos_score, lm_ready=False)
+        return self._by_student(understanding, policy, step, warnings)
+
+    def _by_student(self, understanding: Understanding, policy: Policy, step: Step, warnings: tuple[Notice, ...]) -> Choice:
+        best, score = understanding.candidates[0], understanding.oos_score
+        if step is Step.REFUSE:
+            why = f"Out-of-scope score {score:.2f} is above {policy.refuse_above:.2f}."
+            return Choice(Action.REFUSE, Rung.STUDENT, why, best.intent, best.probability, warnings=warnings)
+        reading = f"The student reads {best.intent} with probability {best.probability:.2f}"
+        if step is Step.CLARIFY:
+            why = f"{reading}; below {policy.clarify_below:.2f} a question costs less than a wrong agent."
+            question = self._clarifying_question(understanding)
+            return Choice(Action.CLARIFY, Rung.STUDENT, why, best.intent, best.probability, question=question, warnings=warnings)
+        if best.probability < policy.act_above:
+            message = f"{best.intent} has probability {best.probability:.2f}; below {policy.act_above:.2f} errors exceed the risk target."
+            warnings += (Notice(code="low_routing_confidence", message=message),)
+        return Choice(Action.DISPATCH, Rung.STUDENT, f"{reading}.", best.intent, best.probability, warnings=warnings)
+
+    def _by_default(self) -> Choice:
+        message = "No router version is loaded; the safe default answers. Run: optimize --bootstrap"
+        return self._default("No router version is loaded.", Notice(code="no_router", message=message))
+
+    def _default(self, rationale: str, warning: Notice) -> Choice:
+        agent = self._catalog.default_agent
+        intent = self._catalog.intent_of(agent) or self._catalog.fallback_intent
+        return Choice(Action.DISPATCH, Rung.SAFE_DEFAULT, rationale, intent, 0.0, agent, warnings=(warning,))
+
+    async def _ask_lm(self, admitted: Admitted, understanding: Understanding, router: Router, deadline: Deadline) -> LMVerdict | LMFailure:
+        if self._predictors is None:
+            return LMFailure(reason="not_configured", detail="no LM is configured (POINTSMAN_LM)")
+        timeout = deadline.left - LM_RESERVE
+        if timeout <= 0.0:
+            return LMFailure(reason="timeout", detail="no time is left for it")
+        question = LMQuestion(
+            query=admitted.text,
+            history=admitted.history,
+            entities=understanding.entities,
+            options=tuple(self._option(c.intent) for c in understanding.candidates[: router.policy.shortlist]),
+            examples=tuple(
+                LabelledExample(text=e.text, intent=e.label, agent=self._catalog.intent[e.label].primary_agent)
+                for e in understanding.examples
+            ),
+            router_version=router.version,
+            programs=router.programs,
+        )
+        return await self._predictors.route(question, timeout=timeout)
+
+    def _option(self, intent: str) -> AgentOption:
+        spec = self._catalog.intent[intent]
+        return AgentOption(name=spec.primary_agent, intent=intent, description=spec.description)
+
+    def _clarifying_question(self, understanding: Understanding) -> str:
+        wishes = [self._catalog.intent[c.intent].wish for c in understanding.candidates[:NAMED_CANDIDATES]]
+        return f"Do you want to {_join(wishes)}?"
+
+    def offer(self) -> str:
+        """Say in one sentence what the catalogue can do."""
+        return f"I can help you to {_join([i.wish for i in self._catalog.intents])}."
+
+
+def _join(phrases: list[str]) -> str:
+    return phrases[0] if len(phrases) == 1 else f"{'; '.join(phrases[:-1])}; or {phrases[-1]}"

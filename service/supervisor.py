@@ -1,0 +1,154 @@
+"""`pointsman run` and `pointsman ask`: both programs as children, one question over HTTP, and an answer that a person can read."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+import httpx
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.panel import Panel
+from rich.table import Table
+
+from service.errors import PointsmanError
+from service.settings import Settings
+
+READY_SECONDS = 120.0
+ANSWER_SECONDS = 180.0
+AGENTS_PORT = 8101
+Answer = dict[str, Any]
+
+
+class NotAnswered(PointsmanError):
+    """A running service could not be asked."""
+
+    code, title = "not_answered", "Not answered"
+
+
+def service_url(settings: Settings) -> str:
+    """Return where the service of these settings listens, as seen from this machine."""
+    host = "127.0.0.1" if settings.host in {"0.0.0.0", "::", "localhost"} else settings.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+
+
+async def ask_service(url: str, text: str, key: str | None = None) -> Answer:
+    """Post one question to a running service.
+
+    Raises:
+        NotAnswered: it cannot be reached, or it answered with a problem.
+    """
+    body = {"parsed_query": {"query_id": str(uuid4()), "raw_query": text}, "user_id": "cli", "session_id": "cli"}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        async with httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False) as client:
+            response = await client.post(f"{url}/orchestrate", json=body, headers=headers)
+    except httpx.TransportError as exc:
+        raise NotAnswered(f"{url} cannot be reached ({type(exc).__name__}). Start it with: make run") from exc
+    if response.status_code != httpx.codes.OK:
+        raise NotAnswered(f"{url} answered with {response.status_code}: {response.json().get('detail', response.text[:200])}")
+    answer: Answer = response.json()
+    return answer
+
+
+async def run_all(settings: Settings, question: str, console: Console) -> int:
+    """Start agents and service, wait until both are ready, ask, show, and serve until Ctrl-C. Return the exit code."""
+    started = time.monotonic()
+    environment = os.environ | {"POINTSMAN_AGENTS_BASE_URL": f"http://127.0.0.1:{AGENTS_PORT}"}
+    children: list[asyncio.subprocess.Process] = []
+    own_agents = settings.agents_base_url is None
+    try:
+        if own_agents:
+            children.append(await _start("agents", "--port", str(AGENTS_PORT), environment=environment))
+        children.append(
+            await _start(
+                "serve", "--host", settings.host, "--port", str(settings.port), environment=environment if own_agents else dict(os.environ)
+            )
+        )
+        url = service_url(settings)
+        with console.status("starting service and agents"):
+            await _ready(f"{url}/readyz", children)
+            if own_agents:
+                await _ready(f"http://127.0.0.1:{AGENTS_PORT}/healthz", children)
+        console.print(f"ready after {time.monotonic() - started:.1f} s: {url} (API at {url}/docs)", highlight=False)
+        with console.status("asking the first question"):
+            answer = await ask_service(url, question, os.environ.get("POINTSMAN_KEY"))
+        show_answer(question, answer, console)
+        console.print(f'Serving on {url}. Ask more with: .venv/bin/pointsman ask "..."   Stop with Ctrl-C.', highlight=False)
+        return await _until_stopped(children)
+    finally:
+        await _stop(children)
+
+
+def show_answer(question: str, answer: Answer, console: Console) -> None:
+    """Print an answer for a person."""
+    colour = {"success": "green", "partial": "yellow"}.get(answer["status"], "red")
+    console.print(Panel(Markdown(answer["response_text"]), title=f"[bold]{_plain(question)}", border_style=colour, padding=(1, 2)))
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row(
+        "status", f"[{colour}]{answer['status']}[/], confidence {answer['response_confidence']:.2f}, {answer['total_latency_ms']} ms"
+    )
+    facts.add_row("route", f"{answer['action']}: {answer['intent'] or '-'} → {', '.join(answer['agents_dispatched']) or 'no agent'}")
+    facts.add_row("decided by", f"rung {answer['rung']}, router version {answer['router_version']}")
+    facts.add_row("receipt", f"GET /decisions/{answer['decision_id']}")
+    for follow_up in answer["follow_up_suggestions"]:
+        facts.add_row("ask next", _plain(follow_up))
+    for warning in answer["warnings"]:
+        facts.add_row("[yellow]warning", _plain(warning["message"]))
+    console.print(facts)
+
+
+async def _start(*arguments: str, environment: dict[str, str]) -> asyncio.subprocess.Process:
+    program = (sys.executable, "-m", "service.cli")
+    return await asyncio.create_subprocess_exec(*program, *arguments, env=environment, start_new_session=True)
+
+
+async def _ready(url: str, children: Sequence[asyncio.subprocess.Process]) -> None:
+    last = "no answer yet"
+    async with httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
+        limit = time.monotonic() + READY_SECONDS
+        while time.monotonic() < limit:
+            if any(child.returncode is not None for child in children):
+                raise NotAnswered("A program ended while it was starting; its message is above.")
+            try:
+                response = await client.get(url)
+                if response.status_code == httpx.codes.OK:
+                    return
+                last = response.text[:300]
+            except httpx.TransportError as exc:
+                last = type(exc).__name__
+            await asyncio.sleep(0.05)
+    raise NotAnswered(f"{url} was not ready within {READY_SECONDS:g} s: {last}")
+
+
+async def _until_stopped(children: Sequence[asyncio.subprocess.Process]) -> int:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    ended = [asyncio.create_task(child.wait()) for child in children]
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait([*ended, stopped], return_when=asyncio.FIRST_COMPLETED)
+    code = 0 if stop.is_set() else 1
+    for task in (*ended, stopped):
+        task.cancel()
+    return code
+
+
+async def _stop(children: Sequence[asyncio.subprocess.Process]) -> None:
+    for child in children:
+        if child.returncode is None:
+            child.terminate()
+    for child in children:
+        try:
+            async with asyncio.timeout(10.0):
+                await child.wait()
+        except TimeoutError:
+            child.kill()
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", "\\[")

@@ -1,0 +1,176 @@
+"""`RoutingProgram`: `IntentClassification` and `AgentRouting` joined, the one program that is served and optimized.
+
+It knows neither transport nor deadline policy: which LM answers is the caller's `dspy.context`, how long it may take is an argument.
+"""
+
+import asyncio
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import DSPyError
+
+from service.contracts.lm import LMQuestion
+from service.contracts.model import JsonObject
+from signatures.demonstrations import intent_demos, routing_demos
+from signatures.intent import SUB_INTENT_CHARACTERS, IntentClassification
+from signatures.inventory import INVENTORY, ModelClass
+from signatures.narrowing import narrow
+from signatures.prompting import ROOMY, PromptBudget
+from signatures.quoting import quote, quote_history
+from signatures.routing import MAX_SECONDARY_AGENTS, RATIONALE_CHARACTERS, AgentRouting
+
+
+
+class UnusableAnswer(ValueError):
+    """The LM's answer has the right shape, but a value that may not be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Intent:
+    name: str
+    sub_intent: str
+    confidence: float
+    asked: bool
+
+
+class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
+    """Finds the intent among the question's options, then the agents.
+
+    Attributes:
+        intent: the predictor of `IntentClassification`.
+        routing: the predictor of `AgentRouting`.
+        models: which LM answers a model class; classes that are missing use the LM of the context.
+    """
+
+    def __init__(self, models: Mapping[ModelClass, dspy.BaseLM] | None = None, budget: PromptBudget = ROOMY) -> None:
+        super().__init__()
+        self.intent = dspy.Predict(IntentClassification)
+        self.routing = dspy.Predict(AgentRouting)
+        self._models = dict(models or {})
+        self._budget = budget
+
+    def load_programs(self, programs: JsonObject) -> "RoutingProgram":
+        """Load optimized predictor states by signature name; names of other programs are ignored.
+
+        Check the fingerprint first (`signatures.artifact`): DSPy loads a state of other fields without complaint. An LM named in a state
+        is ignored: a file never chooses whom the service talks to.
+
+        Raises:
+            ValueError: a state is not a predictor's state.
+        """
+        for name in ("intent", "routing"):
+            state = programs.get(name)
+            if state is None:
+                continue
+            try:
+                getattr(self, name).load_state({**_object(state), "lm": None, "traces": [], "train": []})
+            except (KeyError, TypeError, AttributeError) as exc:
+                raise ValueError(f"the state of program {name!r} cannot be loaded: {exc!r}") from exc
+        return self
+
+    def forward(self, question: LMQuestion) -> dspy.Prediction:
+        """Answer one question, for optimizers, which are synchronous."""
+        return asyncio.run(self.acall(question=question))
+
+    async def aforward(self, question: LMQuestion, seconds: float | None = None) -> dspy.Prediction:
+        """Answer one question within `seconds`.
+
+        The prediction holds `intent`, `sub_intent`, `primary_agent`, `secondary_agents`, `confidence`, `rationale` and `complete`, which
+        is false when the intent alone decided because the second call failed or came too late.
+
+        Raises:
+            DSPyError: the LM failed or its answer cannot be parsed.
+            UnusableAnswer: a confidence is out of range.
+            TimeoutError: the first call took longer than `seconds`.
+        """
+        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        intent = await self._find_intent(question, deadline)
+        try:
+            return await self._choose_agents(question, intent, deadline)
+        except (DSPyError, UnusableAnswer, TimeoutError) as exc:
+            if not intent.asked:
+                raise
+            return _by_intent_alone(question, intent, exc)
+
+    async def _find_intent(self, question: LMQuestion, deadline: float | None) -> _Intent:
+        limits = self._budget
+        intents = tuple(dict.fromkeys(option.intent for option in question.options))
+        if len(intents) == 1:
+            return _Intent(intents[0], "", 1.0, asked=False)
+        async with asyncio.timeout_at(deadline):
+            answer = await self.intent.acall(
+                signature=narrow(self.intent.signature, intents),
+                demos=intent_demos(self.intent.demos, question.examples[: limits.intent_examples], limits.example_characters),
+                query=quote(question.query, limits.query_characters),
+                conversation_context=quote_history(question.history, limits.history_turns, limits.turn_characters),
+                **self._settings("intent"),
+            )
+        sub_intent = quote(str(answer.sub_intent), SUB_INTENT_CHARACTERS)
+        return _Intent(str(answer.intent), sub_intent, _probability(answer.confidence), asked=True)
+
+    async def _choose_agents(self, question: LMQuestion, intent: _Intent, deadline: float | None) -> dspy.Prediction:
+        limits = self._budget
+        agents = tuple(dict.fromkeys(option.name for option in question.options))
+        async with asyncio.timeout_at(deadline):
+            answer = await self.routing.acall(
+                signature=narrow(self.routing.signature, agents),
+                demos=routing_demos(self.routing.demos, question.examples[: limits.routing_examples], limits.example_characters),
+                query=quote(question.query, limits.query_characters),
+                query_pattern=intent.name,
+                entities=_entities(question, limits.entities_characters),
+                available_agents=_agents(question, limits.description_characters),
+                **self._settings("routing"),
+            )
+        others = [agent for agent in dict.fromkeys(answer.secondary_agents) if agent != answer.primary_agent]
+        return dspy.Prediction(
+            intent=intent.name,
+            sub_intent=intent.sub_intent,
+            primary_agent=answer.primary_agent,
+            secondary_agents=others[:MAX_SECONDARY_AGENTS],
+            confidence=min(intent.confidence, _probability(answer.routing_confidence)),
+            rationale=quote(str(answer.routing_rationale), RATIONALE_CHARACTERS),
+            complete=True,
+        )
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        call = INVENTORY[name]
+        settings: dict[str, Any] = {"config": {"temperature": call.temperature, "max_tokens": call.max_tokens}}
+        lm = self._models.get(call.model_class)
+        return settings if lm is None else {**settings, "lm": lm}
+
+
+def _by_intent_alone(question: LMQuestion, intent: _Intent, cause: Exception) -> dspy.Prediction:
+    agent = next(option.name for option in question.options if option.intent == intent.name)
+    why = "came too late" if isinstance(cause, TimeoutError) else "failed"
+    return dspy.Prediction(
+        intent=intent.name,
+        sub_intent=intent.sub_intent,
+        primary_agent=agent,
+        secondary_agents=[],
+        confidence=intent.confidence,
+        rationale=f"The intent alone decided: the agent that serves it was taken, because the choice of agents {why}.",
+        complete=False,
+    )
+
+
+def _probability(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not 0.0 <= value <= 1.0:
+        raise UnusableAnswer(f"the confidence {value!r} is not a number from 0 to 1")
+    return float(value)
+
+
+def _entities(question: LMQuestion, characters: int) -> str:
+    return quote("; ".join(f"{e.type.value}: {e.value}" for e in question.entities), characters)
+
+
+def _agents(question: LMQuestion, characters: int) -> str:
+    return "\n".join(f"{option.name}: {quote(option.description, characters)}" for option in question.options)
+
+
+def _object(state: Any) -> dict[str, Any]:
+    if not isinstance(state, dict):
+        raise TypeError("not an object")
+    return state

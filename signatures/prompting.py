@@ -1,0 +1,50 @@
+"""How much a prompt may say, and in which form: one choice a model, made here for serving and optimizing alike."""
+
+from dataclasses import dataclass
+
+from signatures.adapter import CompactAdapter
+from signatures.small_adapter import SmallModelAdapter
+
+LOCAL_PREFIX = "local/"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptBudget:
+    """Limits of what a question puts into a prompt: counts of examples and turns, lengths in characters."""
+
+    intent_examples: int = 6
+    routing_examples: int = 6
+    example_characters: int = 300
+    query_characters: int = 2_000
+    history_turns: int = 4
+    turn_characters: int = 300
+    entities_characters: int = 400
+    description_characters: int = 160
+
+
+ROOMY = PromptBudget()
+BRIEF = PromptBudget(
+    intent_examples=4,
+    routing_examples=0,  # the intent is known by then, and the descriptions say who serves it
+    example_characters=80,
+    query_characters=300,
+    history_turns=2,
+    turn_characters=80,
+    entities_characters=80,
+    description_characters=60,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptStyle:
+    """An adapter and a budget. The adapter's name is part of a router version's manifest."""
+
+    adapter: CompactAdapter
+    budget: PromptBudget
+
+
+def style_for(model: str) -> PromptStyle:
+    """Return the style for a model string; `local/...` is a small model behind a grammar."""
+    if model.startswith(LOCAL_PREFIX):
+        return PromptStyle(SmallModelAdapter(), BRIEF)
+    return PromptStyle(CompactAdapter(), ROOMY)

@@ -1,0 +1,116 @@
+"""Fixtures that every ring shares: a catalogue, an encoder, a router fitted on a part of the seed set, and an app over fakes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import structlog
+from fastapi import FastAPI
+
+from optimizers.dataset import Row, read_rows
+from optimizers.policy import fit_policy, read_held_out
+from optimizers.student import fit
+from service.api.app import create_app
+from service.bootstrap import Services, assemble
+from service.catalog.loader import load_catalog
+from service.catalog.model import Catalog
+from service.keys import Keys
+from service.metrics import Metrics
+from service.ports import Predictors
+from service.programs import Programs, Router
+from service.routing.encoder import Encoder
+from service.settings import Settings
+from tests.fakes import MemoryStore, ScriptedAgents
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+@pytest.fixture(scope="session")
+def encoder() -> Encoder:
+    return Encoder(threads=2)
+
+
+@pytest.fixture(scope="session")
+def some_rows() -> list[Row]:
+    """Every sixth row of the seed set: enough for a router that is right most of the time, and quick to fit."""
+    return read_rows(ROOT / "datasets" / "seed")[::6]
+
+
+@pytest.fixture(scope="session")
+def router(encoder: Encoder, some_rows: list[Row]) -> Router:
+    fitted = fit(some_rows, encoder)
+    return Router("test", fitted.student, fit_policy(read_held_out(fitted)))
+
+
+@dataclass
+class World:
+    """Everything that an app over fakes is made of; change it before the app is opened."""
+
+    catalog: Catalog
+    router: Router | None
+    store: MemoryStore = field(default_factory=MemoryStore)
+    agents: ScriptedAgents = field(default_factory=ScriptedAgents)
+    predictors: Predictors | None = None
+    settings: Settings = field(default_factory=lambda: Settings(_env_file=None))  # type: ignore[call-arg]  # pydantic-settings' own argument
+    keys: Keys = field(default_factory=lambda: Keys({}))
+
+    def app(self) -> FastAPI:
+        """Make the app."""
+
+        @asynccontextmanager
+        async def opener(settings: Settings) -> AsyncIterator[Services]:
+            programs = Programs(self.router)
+            metrics = Metrics(programs)
+            pipeline = assemble(settings, self.catalog, programs, self.store, self.agents, self.predictors, metrics)
+            tried = asyncio.Event()
+            tried.set()
+            yield Services(settings, self.catalog, self.keys, programs, pipeline, self.store, self.agents, metrics, tried)
+
+        return create_app(self.settings, opener=opener)
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[httpx.AsyncClient]:
+        """Open the app and a client for it; an unforeseen error is raised in the test only if the app does not answer it."""
+        app = self.app()
+        async with app.router.lifespan_context(app) as state:
+            transport = httpx.ASGITransport(_with_state(app, dict(state or {})), raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                yield client
+
+
+def _with_state(app: FastAPI, state: dict[str, Any]) -> Any:
+    async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "state": dict(state)}, receive, send)
+
+    return wrapped
+
+
+@pytest.fixture
+def world(catalog: Catalog, router: Router) -> World:
+    return World(catalog, router)
+
+
+@pytest.fixture(autouse=True)
+def _quiet_logs() -> Iterator[None]:
+    yield
+    structlog.contextvars.clear_contextvars()
+
+
+def body(text: str = "Did the rep visits lift Kisqali TRx?", **parsed: Any) -> dict[str, Any]:
+    """Return a valid request body; keywords replace fields of the parsed query."""
+    return {
+        "parsed_query": {"query_id": str(uuid4()), "raw_query": text, **parsed},
+        "user_id": "u-1",
+        "session_id": "s-1",
+    }

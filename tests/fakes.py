@@ -1,0 +1,136 @@
+"""Stand-ins for the ports: they behave as the real adapters do, and the contract tests hold them to it."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+from service.catalog.model import Agent
+from service.contracts.dispatch import AgentDispatch
+from service.contracts.handoff import AgentHandoff, HandoffExecution, HandoffResult, HandoffStatus
+from service.contracts.lm import Finding, LMFailure, LMQuestion, LMVerdict
+from service.contracts.model import JsonObject
+from service.contracts.receipt import Receipt
+from service.contracts.signals import Feedback
+from service.errors import ErrorCode, StoreUnavailable
+from service.ports import AgentCalled, AgentFailure, RequestDone, StageDone
+
+
+class MemoryStore:
+    """`Store` in memory: the uniqueness and isolation of the real one, without the durability. Set `available = False` to break it."""
+
+    def __init__(self) -> None:
+        self.receipts: dict[UUID, Receipt] = {}
+        self.available = True
+
+    async def commit(self, receipt: Receipt) -> Receipt:
+        """Keep the receipt unless the tenant's query has one."""
+        earlier = await self.by_query(receipt.tenant, receipt.decision.query_id)
+        if earlier is not None:
+            return earlier
+        taken = receipt.decision_id in self.receipts or any(
+            kept.signal.signal_id == receipt.signal.signal_id for kept in self.receipts.values()
+        )
+        if taken:
+            raise StoreUnavailable("Another query has a receipt under the same id.")
+        self.receipts[receipt.decision_id] = receipt
+        return receipt
+
+    async def by_query(self, tenant: str, query_id: UUID) -> Receipt | None:
+        """Look a receipt up by query."""
+        await self.ping()
+        found = (kept for kept in self.receipts.values() if (kept.tenant, kept.decision.query_id) == (tenant, query_id))
+        return next(found, None)
+
+    async def by_decision(self, tenant: str, decision_id: UUID) -> Receipt | None:
+        """Look a receipt up by decision."""
+        await self.ping()
+        kept = self.receipts.get(decision_id)
+        return kept if kept is not None and kept.tenant == tenant else None
+
+    async def add_feedback(self, tenant: str, feedback: Feedback) -> Receipt | None:
+        """Merge feedback into the kept signal."""
+        if feedback.decision_id is not None:
+            kept = await self.by_decision(tenant, feedback.decision_id)
+        else:
+            kept = await self.by_query(tenant, feedback.query_id) if feedback.query_id is not None else None
+        if kept is None:
+            return None
+        said = feedback.model_dump(exclude={"decision_id", "query_id"}, exclude_none=True)
+        if said.get("corrected_agent", None) not in (None, *kept.signal.agents_selected):
+            said = {"was_rerouted": True, **said}
+        signal = kept.signal.model_copy(update=said)
+        updated = kept.model_copy(update={"signal": signal, "reward": signal.compute_reward()})
+        self.receipts[kept.decision_id] = updated
+        return updated
+
+    async def ping(self) -> None:
+        """Answer, or say that the store is broken."""
+        if not self.available:
+            raise StoreUnavailable("The store was made unavailable by a test.")
+
+
+class ScriptedAgents:
+    """`AgentClient` that answers by script: agent name → what each call returns, the last one again and again; else a success."""
+
+    def __init__(self, script: dict[str, list[AgentFailure | HandoffStatus]] | None = None) -> None:
+        self.script = {name: list(answers) for name, answers in (script or {}).items()}
+        self.sent: list[AgentDispatch] = []
+        self.unavailable: set[str] = set()
+
+    def available(self, agent: Agent) -> bool:
+        """Say yes, unless a test took the agent away."""
+        return agent.name not in self.unavailable
+
+    async def send(self, agent: Agent, dispatch: AgentDispatch, *, timeout: float, deadline_ms: int) -> AgentHandoff | AgentFailure:
+        """Note the dispatch and give the scripted answer."""
+        self.sent.append(dispatch)
+        answers = self.script.get(agent.name, [])
+        answer = (answers.pop(0) if len(answers) > 1 else answers[0]) if answers else HandoffStatus.SUCCESS
+        return answer if isinstance(answer, AgentFailure) else handoff_for(agent, dispatch, answer)
+
+
+def handoff_for(agent: Agent, dispatch: AgentDispatch, status: HandoffStatus = HandoffStatus.SUCCESS, confidence: float = 0.9) -> AgentHandoff:
+    """Return a handoff that passes the checks."""
+    now = datetime.now(UTC)
+    output: JsonObject = {"summary": f"{agent.name} finds 42.", **{name: 1 for name in agent.required_output}}
+    return AgentHandoff(
+        dispatch_id=dispatch.dispatch_id,
+        agent_id=agent.name,
+        agent_tier=agent.tier,
+        execution=HandoffExecution(status=status, started_at=now, completed_at=now, latency_ms=3),
+        result=HandoffResult(primary_output=output, confidence=confidence, evidence=("Seen in 12 rows.",), caveats=("Synthetic.",)),
+    )
+
+
+def down(code: ErrorCode = ErrorCode.AGENT_UNAVAILABLE, *, recoverable: bool = False, unavailable: bool = True) -> AgentFailure:
+    """Return a failure to reach an agent."""
+    return AgentFailure(code, "the agent failed as scripted", recoverable=recoverable, unavailable=unavailable, latency_ms=1)
+
+
+class ScriptedPredictors:
+    """`Predictors` that answers with a given verdict or failure and keeps the questions."""
+
+    def __init__(self, verdict: LMVerdict | LMFailure, composed: str | LMFailure | None = None) -> None:
+        self.verdict = verdict
+        self.composed = composed if composed is not None else LMFailure(reason="error", detail="not scripted")
+        self.questions: list[LMQuestion] = []
+
+    async def route(self, question: LMQuestion, *, timeout: float) -> LMVerdict | LMFailure:
+        """Give the scripted verdict."""
+        self.questions.append(question)
+        return self.verdict
+
+    async def compose(self, query: str, findings: Sequence[Finding], *, timeout: float) -> str | LMFailure:
+        """Give the scripted text."""
+        return self.composed
+
+
+class Watcher:
+    """`Observer` that keeps every event."""
+
+    def __init__(self) -> None:
+        self.events: list[StageDone | AgentCalled | RequestDone] = []
+
+    def notice(self, event: StageDone | AgentCalled | RequestDone) -> None:
+        """Keep the event."""
+        self.events.append(event)
