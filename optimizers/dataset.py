@@ -36,9 +36,12 @@ def _read_file(path: Path) -> Iterable[Row]:
         for number, line in enumerate(lines, 1):
             try:
                 data = json.loads(line)
-                yield Row(str(data["text"]), str(data["label"]), data.get("writer"))
-            except (ValueError, KeyError, TypeError, AttributeError) as exc:
+                row = Row(data["text"], data["label"], data.get("writer"))
+            except (ValueError, KeyError, TypeError) as exc:
                 raise ValueError(f'{path}:{number}: expected {{"text": ..., "label": ...}} on one line: {exc!r}') from exc
+            if not all(isinstance(part, str) and part for part in (row.text, row.label)):
+                raise ValueError(f"{path}:{number}: text and label must be texts that are not empty.")
+            yield row
 
 
 def hash_rows(rows: Sequence[Row]) -> str:

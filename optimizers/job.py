@@ -1,12 +1,10 @@
 """The bootstrap job: seed set → student and policy → evaluation → version folder → registry. Each step takes and returns data."""
 
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-
-from signatures.artifact import Metric, write_version
 
 from optimizers.dataset import hash_rows, read_rows
 from optimizers.evaluate import Figure, Report, evaluate
@@ -16,6 +14,7 @@ from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import remember
 from service.routing.encoder import Encoder
 from service.routing.policy import Policy
+from signatures.artifact import STUDENT, Manifest, Metric, write_version
 
 Progress = Callable[[str], None]
 SEED = 1
@@ -54,32 +53,32 @@ def bootstrap(
         progress("evaluating once on the golden set")
         report = evaluate(test, fitted.student.read, policy.refuse_above)
     progress("registering in MLflow (a new store takes some seconds)")
-    version, alias = _register(fitted, policy, cross_fitted, report, data_hash=hash_rows(rows), mlflow_uri=mlflow_uri)
-    return Bootstrapped(version, alias, policy, cross_fitted, report)
+    registered, alias = _register(fitted, policy, cross_fitted, report, data_hash=hash_rows(rows), mlflow_uri=mlflow_uri)
+    return Bootstrapped(registered, alias, policy, cross_fitted, report)
 
 
 def _register(
     fitted: Fit, policy: Policy, cross_fitted: Figure, report: Report | None, *, data_hash: str, mlflow_uri: str
 ) -> tuple[RegisteredVersion, str]:
     figures = {"cross_fitted_accuracy": cross_fitted, **{f"golden_{n}": f for n, f in (report.figures() if report else {}).items()}}
-    folder = Path(tempfile.mkdtemp(prefix="pointsman-router-"))
-    try:
-        fitted.student.save(folder / "student.safetensors")
-        (folder / "policy.json").write_text(policy.model_dump_json(indent=2))
-        write_version(
-            folder,
-            label_set=fitted.student.labels,
-            seed=SEED,
-            data_hash=data_hash,
-            metrics={name: Metric(value=f.value, low=f.low, high=f.high, n=f.n) for name, f in figures.items()},
-        )
-        registry = MlflowRegistry(mlflow_uri)
+    manifest = Manifest(
+        label_set=fitted.student.labels,
+        adapter="json",
+        dspy_version=version("dspy"),
+        seed=SEED,
+        data_hash=data_hash,
+        metrics={name: Metric(value=f.value, low=f.low, high=f.high, n=f.n) for name, f in figures.items()},
+    )
+    registry = MlflowRegistry(mlflow_uri)
+    with tempfile.TemporaryDirectory(prefix="pointsman-router-") as scratch:
+        fitted.student.save(Path(scratch) / STUDENT)
+        folder = Path(scratch) / "version"
+        student = (Path(scratch) / STUDENT).read_bytes()
+        write_version(folder, manifest, student=student, policy=policy.model_dump(mode="json"), programs={})
         params = {"job": "bootstrap", "data_hash": data_hash, "seed": str(SEED), "labels": str(len(fitted.student.labels))}
-        version = registry.register(folder, params=params, metrics={name: f.value for name, f in figures.items()})
-    finally:
-        shutil.rmtree(folder)
+        registered = registry.register(folder, params=params, metrics={name: f.value for name, f in figures.items()})
     champion = registry.champion()
-    if champion is not None and champion.number == version.number:
-        remember(mlflow_uri, version)
-        return version, "champion"
-    return version, "challenger"
+    if champion is not None and champion.number == registered.number:
+        remember(mlflow_uri, registered)
+        return registered, "champion"
+    return registered, "challenger"

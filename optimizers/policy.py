@@ -71,7 +71,7 @@ def act_threshold(probability: npt.NDArray[np.float64], correct: npt.NDArray[np.
     without a correction (Angelopoulos et al. 2021, Learn then Test). When none passes: (1.01, 0), that is, never act alone.
     """
     chosen, coverage = 1.01, 0.0
-    for threshold in _grid(probability):
+    for threshold in _grid(probability, risk_target):
         acted = probability >= threshold
         errors = int((~correct[acted]).sum())
         if binom.cdf(errors, int(acted.sum()), risk_target) > 1.0 - CONFIDENCE:
@@ -80,8 +80,8 @@ def act_threshold(probability: npt.NDArray[np.float64], correct: npt.NDArray[np.
     return chosen, coverage
 
 
-def _grid(probability: npt.NDArray[np.float64]) -> Sequence[float]:
+def _grid(probability: npt.NDArray[np.float64], risk_target: float) -> Sequence[float]:
     """Candidate thresholds, strict to lax: quantiles from the least that could pass down to the smallest probability."""
-    least = np.ceil(np.log(1.0 - CONFIDENCE) / np.log(1.0 - RISK_TARGET)) * 2  # twice the rows that zero errors would need
+    least = np.ceil(np.log(1.0 - CONFIDENCE) / np.log(1.0 - risk_target)) * 2  # twice the rows that zero errors would need
     first = min(1.0, least / max(1, len(probability)))
     return [float(np.quantile(probability, 1.0 - share)) for share in np.linspace(first, 1.0, 100)]

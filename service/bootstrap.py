@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from service.adapters.http_agents import HttpAgents
@@ -23,6 +23,7 @@ from service.ports import AgentCalled, AgentClient, Observer, Predictors, Progra
 from service.programs import Programs, Router
 from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
+from service.routing.policy import LOCAL_LM
 from service.settings import Settings
 from service.stages.commit import Commit
 from service.stages.dispatch import Dispatch
@@ -161,12 +162,28 @@ async def _opened(store: SqlStore, agents: HttpAgents) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _predictors(settings: Settings) -> AsyncIterator[Predictors | None]:
+    """Open the LM rung, where an LM is configured; DSPy takes a second to import, so only there."""
     if settings.lm is None:
         yield None
         return
-    from service.adapters.lm_rung import open_lm_rung  # DSPy takes a second to import: only where an LM is configured
+    from service.adapters.dspy_predictors import DspyPredictors
+    from service.adapters.local_lm import LMEndpoint, LocalLM
 
-    async with open_lm_rung(settings) as predictors:
+    names = {name for name in (settings.lm, settings.lm_light, settings.lm_strong) if name is not None}
+    key = settings.lm_api_key.get_secret_value() if settings.lm_api_key else None
+    endpoints = {name: LMEndpoint(name, settings.lm_api_base, key) for name in names if name != LOCAL_LM}
+    async with AsyncExitStack() as stack:
+        if LOCAL_LM in names:
+            local = LocalLM(settings.lm_gguf)
+            stack.push_async_callback(local.close)
+            endpoints[LOCAL_LM] = await local.start()
+        light, strong = (endpoints[name] if name else None for name in (settings.lm_light, settings.lm_strong))
+        predictors = DspyPredictors(endpoints[settings.lm], light=light, strong=strong)
+        stack.push_async_callback(predictors.close)
+        try:
+            await predictors.warm()
+        except TimeoutError:
+            log.warning("lm_not_warm: the LM's first answers will be slow")
         yield predictors
 
 

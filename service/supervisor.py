@@ -58,7 +58,10 @@ async def ask_service(url: str, text: str, key: str | None = None) -> Answer:
 async def run_all(settings: Settings, question: str, console: Console) -> int:
     """Start agents and service, wait until both are ready, ask, show, and serve until Ctrl-C. Return the exit code."""
     started = time.monotonic()
-    environment = os.environ | {"POINTSMAN_AGENTS_BASE_URL": f"http://127.0.0.1:{AGENTS_PORT}"}
+    quiet = {"POINTSMAN_LOG_LEVEL": os.environ.get("POINTSMAN_LOG_LEVEL", "WARNING")}  # the answer is what this terminal is for
+    environment = (
+        os.environ | quiet | ({"POINTSMAN_AGENTS_BASE_URL": f"http://127.0.0.1:{AGENTS_PORT}"} if settings.agents_base_url is None else {})
+    )
     children: list[asyncio.subprocess.Process] = []
     own_agents = settings.agents_base_url is None
     try:

@@ -10,6 +10,7 @@ from typing import Any
 import dspy
 from dspy.adapters.utils import serialize_for_json
 from dspy.utils.exceptions import AdapterParseError
+from pydantic.fields import FieldInfo
 
 from signatures.narrowing import allowed
 
@@ -85,7 +86,7 @@ def _label_field(signature: type[dspy.Signature]) -> tuple[str, tuple[str, ...]]
     return next(((name, labels) for name, labels in labelled if labels), ("", ()))
 
 
-def _schema(field: Any) -> dict[str, Any]:
+def _schema(field: FieldInfo) -> dict[str, Any]:
     if field.annotation is float:
         return {"type": "number"}
     labels = list(allowed(field.annotation))
@@ -93,5 +94,6 @@ def _schema(field: Any) -> dict[str, Any]:
     return {"type": "array", "items": text} if str(field.annotation).startswith("list") else text
 
 
-def _desc(field: Any) -> str:
-    return str(field.json_schema_extra["desc"])
+def _desc(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    return str(extra["desc"]) if isinstance(extra, dict) else ""

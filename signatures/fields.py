@@ -1,5 +1,6 @@
-"""The fields of every signature as a plain table, and their fingerprint. Imports no DSPy, so that the server can check a router
-version in milliseconds; a test holds the table against the signature classes.
+"""The fields of every signature as a plain table, and their fingerprint.
+
+Imports no DSPy, so that the server can check a router version in milliseconds; a test holds the table against the signature classes.
 
 The fingerprint covers what a saved program state depends on (names, order, direction and types), not the wording: DSPy loads a state by
 position and without complaint, so a state of other fields must be refused before it is loaded.

@@ -51,7 +51,7 @@ def _narrow(key: _Key, labels: tuple[str, ...]) -> type[dspy.Signature]:
     return signature  # type: ignore[no-any-return]  # dspy is untyped
 
 
-def allowed(annotation: Any) -> tuple[str, ...]:
+def allowed(annotation: object) -> tuple[str, ...]:
     """Return the labels that a field's type allows, or () when it is not limited to labels."""
     if get_origin(annotation) is list:
         annotation = get_args(annotation)[0]
@@ -65,5 +65,5 @@ def describe(signature: type[dspy.Signature]) -> tuple[FieldSpec, ...]:
     return (*inputs, *outputs)
 
 
-def _written(annotation: Any) -> str:
+def _written(annotation: object) -> str:
     return annotation.__name__ if isinstance(annotation, type) and get_origin(annotation) is None else str(annotation)

@@ -6,6 +6,7 @@ It knows neither transport nor deadline policy: which LM answers is the caller's
 import asyncio
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,11 @@ from signatures.demonstrations import intent_demos, routing_demos
 from signatures.intent import SUB_INTENT_CHARACTERS, IntentClassification
 from signatures.inventory import INVENTORY, ModelClass
 from signatures.narrowing import narrow
-from signatures.prompting import ROOMY, PromptBudget
+from signatures.prompting import ROOMY, Model, PromptBudget
 from signatures.quoting import quote, quote_history
 from signatures.routing import MAX_SECONDARY_AGENTS, RATIONALE_CHARACTERS, AgentRouting
 
+WORTH_BEGINNING = 0.6  # the second call takes about as long as the first: with less than this part of it left, do not begin
 
 
 class UnusableAnswer(ValueError):
@@ -42,10 +44,15 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
     Attributes:
         intent: the predictor of `IntentClassification`.
         routing: the predictor of `AgentRouting`.
-        models: which LM answers a model class; classes that are missing use the LM of the context.
     """
 
-    def __init__(self, models: Mapping[ModelClass, dspy.BaseLM] | None = None, budget: PromptBudget = ROOMY) -> None:
+    def __init__(self, models: Mapping[ModelClass, Model] | None = None, budget: PromptBudget = ROOMY) -> None:
+        """Make an unoptimized program.
+
+        Args:
+            models: the LM of each model class, with its style; a class that is missing uses LM and adapter of the `dspy.context`.
+            budget: what fits into a prompt for the LM of the context.
+        """
         super().__init__()
         self.intent = dspy.Predict(IntentClassification)
         self.routing = dspy.Predict(AgentRouting)
@@ -86,8 +93,12 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             UnusableAnswer: a confidence is out of range.
             TimeoutError: the first call took longer than `seconds`.
         """
-        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        deadline = None if seconds is None else begun + seconds
         intent = await self._find_intent(question, deadline)
+        if intent.asked and deadline is not None and deadline - clock() < WORTH_BEGINNING * (clock() - begun):
+            return _by_intent_alone(question, intent, TimeoutError())
         try:
             return await self._choose_agents(question, intent, deadline)
         except (DSPyError, UnusableAnswer, TimeoutError) as exc:
@@ -96,55 +107,62 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             return _by_intent_alone(question, intent, exc)
 
     async def _find_intent(self, question: LMQuestion, deadline: float | None) -> _Intent:
-        limits = self._budget
         intents = tuple(dict.fromkeys(option.intent for option in question.options))
         if len(intents) == 1:
             return _Intent(intents[0], "", 1.0, asked=False)
+        limits, context = self._address("intent")
         async with asyncio.timeout_at(deadline):
-            answer = await self.intent.acall(
-                signature=narrow(self.intent.signature, intents),
-                demos=intent_demos(self.intent.demos, question.examples[: limits.intent_examples], limits.example_characters),
-                query=quote(question.query, limits.query_characters),
-                conversation_context=quote_history(question.history, limits.history_turns, limits.turn_characters),
-                **self._settings("intent"),
-            )
+            with context:
+                answer = await self.intent.acall(
+                    signature=narrow(self.intent.signature, intents),
+                    demos=intent_demos(self.intent.demos, question.examples[: limits.intent_examples], limits.example_characters),
+                    config=_settings("intent"),
+                    query=quote(question.query, limits.query_characters),
+                    conversation_context=quote_history(question.history, limits.history_turns, limits.turn_characters),
+                )
         sub_intent = quote(str(answer.sub_intent), SUB_INTENT_CHARACTERS)
         return _Intent(str(answer.intent), sub_intent, _probability(answer.confidence), asked=True)
 
     async def _choose_agents(self, question: LMQuestion, intent: _Intent, deadline: float | None) -> dspy.Prediction:
-        limits = self._budget
         agents = tuple(dict.fromkeys(option.name for option in question.options))
+        limits, context = self._address("routing")
         async with asyncio.timeout_at(deadline):
-            answer = await self.routing.acall(
-                signature=narrow(self.routing.signature, agents),
-                demos=routing_demos(self.routing.demos, question.examples[: limits.routing_examples], limits.example_characters),
-                query=quote(question.query, limits.query_characters),
-                query_pattern=intent.name,
-                entities=_entities(question, limits.entities_characters),
-                available_agents=_agents(question, limits.description_characters),
-                **self._settings("routing"),
-            )
+            with context:
+                answer = await self.routing.acall(
+                    signature=narrow(self.routing.signature, agents),
+                    demos=routing_demos(self.routing.demos, question.examples[: limits.routing_examples], limits.example_characters),
+                    config=_settings("routing"),
+                    query=quote(question.query, limits.query_characters),
+                    query_pattern=intent.name,
+                    entities=_entities(question, limits.entities_characters),
+                    available_agents=_agents(question, limits.description_characters),
+                )
         others = [agent for agent in dict.fromkeys(answer.secondary_agents) if agent != answer.primary_agent]
+        reason = quote(str(answer.routing_rationale), RATIONALE_CHARACTERS)
         return dspy.Prediction(
             intent=intent.name,
             sub_intent=intent.sub_intent,
             primary_agent=answer.primary_agent,
             secondary_agents=others[:MAX_SECONDARY_AGENTS],
             confidence=min(intent.confidence, _probability(answer.routing_confidence)),
-            rationale=quote(str(answer.routing_rationale), RATIONALE_CHARACTERS),
+            rationale=reason or f"The language model chose among {len(agents)} agents and gave no reason.",
             complete=True,
         )
 
-    def _settings(self, name: str) -> dict[str, Any]:
-        call = INVENTORY[name]
-        settings: dict[str, Any] = {"config": {"temperature": call.temperature, "max_tokens": call.max_tokens}}
-        lm = self._models.get(call.model_class)
-        return settings if lm is None else {**settings, "lm": lm}
+    def _address(self, name: str) -> tuple[PromptBudget, AbstractContextManager[None]]:
+        model = self._models.get(INVENTORY[name].model_class)
+        if model is None:
+            return self._budget, nullcontext()
+        return model.style.budget, dspy.context(lm=model.lm, adapter=model.style.adapter)
+
+
+def _settings(name: str) -> dict[str, Any]:
+    return {"temperature": INVENTORY[name].temperature, "max_tokens": INVENTORY[name].max_tokens}
 
 
 def _by_intent_alone(question: LMQuestion, intent: _Intent, cause: Exception) -> dspy.Prediction:
     agent = next(option.name for option in question.options if option.intent == intent.name)
-    why = "came too late" if isinstance(cause, TimeoutError) else "failed"
+    why = "would have come too late" if isinstance(cause, TimeoutError) else "failed"
     return dspy.Prediction(
         intent=intent.name,
         sub_intent=intent.sub_intent,
@@ -156,7 +174,7 @@ def _by_intent_alone(question: LMQuestion, intent: _Intent, cause: Exception) ->
     )
 
 
-def _probability(value: Any) -> float:
+def _probability(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not 0.0 <= value <= 1.0:
         raise UnusableAnswer(f"the confidence {value!r} is not a number from 0 to 1")
     return float(value)
@@ -167,10 +185,10 @@ def _entities(question: LMQuestion, characters: int) -> str:
 
 
 def _agents(question: LMQuestion, characters: int) -> str:
-    return "\n".join(f"{option.name}: {quote(option.description, characters)}" for option in question.options)
+    return "\n".join(f"{option.name} (for {option.intent}): {quote(option.description, characters)}" for option in question.options)
 
 
-def _object(state: Any) -> dict[str, Any]:
+def _object(state: object) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise TypeError("not an object")
     return state

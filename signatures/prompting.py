@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import dspy
+
 from signatures.adapter import CompactAdapter
 from signatures.small_adapter import SmallModelAdapter
 
@@ -26,7 +28,7 @@ ROOMY = PromptBudget()
 BRIEF = PromptBudget(
     intent_examples=4,
     routing_examples=0,  # the intent is known by then, and the descriptions say who serves it
-    example_characters=80,
+    example_characters=60,
     query_characters=300,
     history_turns=2,
     turn_characters=80,
@@ -37,10 +39,18 @@ BRIEF = PromptBudget(
 
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
-    """An adapter and a budget. The adapter's name is part of a router version's manifest."""
+    """An adapter and a budget. The adapter's class name is part of a router version's manifest."""
 
     adapter: CompactAdapter
     budget: PromptBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An LM with the style to address it in."""
+
+    lm: dspy.BaseLM
+    style: PromptStyle
 
 
 def style_for(model: str) -> PromptStyle:

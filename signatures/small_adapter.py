@@ -6,12 +6,15 @@ and the model writes no free text, which at this size is noise. Free text stays 
 """
 
 import json
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
 import dspy
 import json_repair
 from dspy.utils.exceptions import AdapterParseError
+from pydantic import JsonValue
+from pydantic.fields import FieldInfo
 
 from signatures.adapter import MAX_COMPLETION_CHARACTERS, CompactAdapter
 from signatures.narrowing import allowed
@@ -31,13 +34,11 @@ class SmallModelAdapter(CompactAdapter):
         """Return a system message and one user message: demonstrations, a line each, then the question."""
         shown = [line for line in (_demo_line(signature, demo) for demo in demos) if line]
         given = [f"{name}: {inputs[name]}" for name in signature.input_fields if inputs.get(name)]
-        content = "\n".join((*shown, *given, self.user_message_output_requirements(signature)))
+        labels = dict.fromkeys(label for field in signature.output_fields.values() for label in allowed(field.annotation))
+        unseen = [label for label in labels if not any(label in line for line in (*shown, *given))]
+        ending = f"Other answers: {', '.join(unseen)}" if unseen else "Answer:"
+        content = "\n".join((*shown, *given, ending))
         return [{"role": "system", "content": self.format_system_message(signature)}, {"role": "user", "content": content}]
-
-    def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
-        """Return the labels that this question allows, unless an input lists them already."""
-        labels = [label for field in signature.output_fields.values() for label in allowed(field.annotation)]
-        return f"Choose: {', '.join(dict.fromkeys(labels))}" if labels and "available_agents" not in signature.input_fields else "Answer:"
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         """Parse the array, or an object with the fields' names.
@@ -62,7 +63,7 @@ class SmallModelAdapter(CompactAdapter):
         return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
 
 
-def _choices(field: Any) -> list[Any]:
+def _choices(field: FieldInfo) -> Sequence[JsonValue]:
     if field.annotation is float:
         return CONFIDENCES
     if str(field.annotation).startswith("list"):
@@ -70,7 +71,7 @@ def _choices(field: Any) -> list[Any]:
     return list(allowed(field.annotation)) or [""]
 
 
-def _form(name: str, field: Any) -> Any:
+def _form(name: str, field: FieldInfo) -> JsonValue:
     """Return what stands for the field in the form of the answer; a list's labels are left out, so that the form never changes."""
     if field.annotation is float:
         return CONFIDENCES[1]
@@ -79,7 +80,7 @@ def _form(name: str, field: Any) -> Any:
     return "" if _longest(field) < 500 and not allowed(field.annotation) else name
 
 
-def _longest(field: Any) -> int:
+def _longest(field: FieldInfo) -> int:
     return int(next((mark.max_length for mark in field.metadata if hasattr(mark, "max_length")), 1_000))
 
 

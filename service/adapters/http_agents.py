@@ -17,6 +17,7 @@ from service.ports import AgentFailure
 MAX_ANSWER_BYTES = 5_000_000
 FAILURES_TO_REST = 3  # an agent that could not be reached this often in a row is left alone for a while
 REST_SECONDS = 5.0
+FAIR_SHARE = 0.9  # of an agent's own timeout; after a shorter wait, silence says nothing about the agent
 DEADLINE_HEADER = "X-Deadline-Ms"
 CORRELATION_HEADER = "X-Correlation-ID"
 _RECOVERABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -68,18 +69,20 @@ class HttpAgents:
             async with asyncio.timeout(timeout):
                 status, body = await self._post(url, dispatch, deadline_ms)
         except TimeoutError:
-            return fail(ErrorCode.AGENT_TIMEOUT, f"did not answer within {timeout * 1_000:.0f} ms", recoverable=True, unavailable=True)
+            fair = timeout * 1_000 >= agent.timeout_ms * FAIR_SHARE
+            return fail(ErrorCode.AGENT_TIMEOUT, f"did not answer within {timeout * 1_000:.0f} ms", recoverable=True, unavailable=fair)
         except httpx.TransportError as exc:
             return fail(ErrorCode.AGENT_UNAVAILABLE, f"cannot be reached ({type(exc).__name__})", recoverable=True, unavailable=True)
         except _TooLarge:
             return fail(
                 ErrorCode.HANDOFF_INVALID, f"answered with more than {MAX_ANSWER_BYTES} bytes", recoverable=False, unavailable=False
             )
+        down = status in _UNAVAILABLE
+        if not down:
+            reach.failures = 0
         if status != httpx.codes.OK:
-            down = status in _UNAVAILABLE
             code = ErrorCode.AGENT_UNAVAILABLE if down else ErrorCode.AGENT_ERROR
             return fail(code, f"answered with HTTP {status}", recoverable=status in _RECOVERABLE, unavailable=down)
-        reach.failures = 0
         try:
             return HandoffEnvelope.model_validate(from_json(body, allow_inf_nan=False)).handoff
         except (ValidationError, ValueError) as exc:
@@ -89,13 +92,14 @@ class HttpAgents:
     async def _post(self, url: str, dispatch: AgentDispatch, deadline_ms: int) -> tuple[int, bytes]:
         headers = {
             "Content-Type": "application/json",
+            "Accept-Encoding": "identity",  # a small compressed answer can be a huge one
             DEADLINE_HEADER: str(deadline_ms),
             CORRELATION_HEADER: dispatch.metadata.correlation_id,
         }
         content = DispatchEnvelope(dispatch=dispatch).model_dump_json()
         async with self._client.stream("POST", url, content=content, headers=headers) as response:
             body = bytearray()
-            async for chunk in response.aiter_bytes():
+            async for chunk in response.aiter_raw():
                 body += chunk
                 if len(body) > MAX_ANSWER_BYTES:
                     raise _TooLarge

@@ -23,6 +23,7 @@ from service.errors import ConfigurationError
 PROVIDER = "local"
 SLOTS = 2
 SLOT_TOKENS = 4_096
+BATCH_TOKENS = 64  # the server notices that a caller has left after each batch, so small ones leave less useless work behind
 START_SECONDS = 60.0
 STOP_SECONDS = 3.0
 
@@ -135,13 +136,14 @@ def register_provider(api_base: str) -> None:
     lm15.register_provider(definition, supports=supports, replace=True)
 
 
-def _serve(gguf: str, threads: int, port: int) -> Any:
+def _serve(gguf: str, threads: int, port: int) -> object:
     from xllamacpp import CommonParams, Server
 
     key = secrets.token_urlsafe(24)  # other users of the machine can reach loopback too
     params: Any = CommonParams()
     params.model.path = gguf
     params.n_parallel, params.n_ctx = SLOTS, SLOTS * SLOT_TOKENS
+    params.n_batch = params.n_ubatch = BATCH_TOKENS
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.port, params.api_keys = port, [key]
     params.use_jinja = params.cache_prompt = True

@@ -6,8 +6,7 @@
 import json
 from pathlib import Path
 
-from pydantic import ValidationError
-from signatures.artifact import ArtifactError, read_version
+from pydantic import JsonValue, ValidationError
 
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.errors import ConfigurationError
@@ -16,6 +15,7 @@ from service.routing.encoder import Encoder
 from service.routing.policy import Policy
 from service.routing.student import Student
 from service.settings import STATE
+from signatures.artifact import STUDENT, ArtifactError, read_version
 
 LAST_GOOD = STATE / "router" / "last_good.json"
 
@@ -46,11 +46,11 @@ class RouterSource:
     def _load(self, version: RegisteredVersion) -> Router:
         try:
             content = read_version(version.folder)
-            policy = Policy.model_validate_json((version.folder / "policy.json").read_bytes())
-        except (ArtifactError, ValidationError, OSError) as exc:
-            raise ConfigurationError(f"Router version {version.number} in {version.folder} cannot be served: {exc}") from exc
-        student = Student.load(version.folder / "student.safetensors", self._encoder)
-        return Router(version.number, student, policy, content.programs)
+            policy = Policy.model_validate(content.policy)
+        except (ArtifactError, ValidationError) as exc:
+            raise ConfigurationError(f"Router version {version.number} cannot be served: {exc}") from exc
+        student = Student.load(version.folder / STUDENT, self._encoder)
+        return Router(version.number, student, policy, dict[str, JsonValue](content.programs))
 
 
 def recall(uri: str, path: Path = LAST_GOOD) -> RegisteredVersion | None:

@@ -13,6 +13,7 @@ from service.agents.kpi import Kpi
 from service.agents.sample_data import Mask, Snapshot
 
 SEED = 7
+"""Handed to DoWhy as `random_state`: its `random_seed` would seed the whole process, and threads would disturb each other."""
 PRE_PERIOD_WEEKS = 52
 
 
@@ -105,10 +106,10 @@ class Study:
             method_name="placebo_treatment_refuter",
             placebo_type="permute",
             num_simulations=simulations,
-            random_seed=SEED,
+            random_state=SEED,
         )
         common = self._model.refute_estimate(
-            self._estimand, self._estimate, method_name="random_common_cause", num_simulations=simulations, random_seed=SEED
+            self._estimand, self._estimate, method_name="random_common_cause", num_simulations=simulations, random_state=SEED
         )
         return Refutation(
             effect=effect,

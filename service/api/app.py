@@ -33,7 +33,12 @@ def create_app(settings: Settings | None = None, *, opener: Opener = open_servic
             yield {"services": services}
 
     app = FastAPIOffline(  # its pages need no network beyond this service
-        title="Pointsman", version=version("pointsman"), description=DESCRIPTION, lifespan=lifespan, redoc_url=None
+        title="Pointsman",
+        version=version("pointsman"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
+        redirect_slashes=False,  # a redirect would be built from the caller's Host header
     )
     problems.install(app)
     app.include_router(routes.router)

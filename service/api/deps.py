@@ -24,7 +24,8 @@ ServicesDep = Annotated[Services, Depends(_services)]
 def _caller(request: Request, services: ServicesDep) -> Caller:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     bearer = token.strip() if scheme.lower() == "bearer" else None
-    return services.keys.identify(bearer or request.headers.get("x-api-key"))
+    key = bearer or request.headers.get("x-api-key")
+    return services.keys.identify(key and key.encode("latin-1").decode("utf-8", "replace"))  # a digest is made of the UTF-8 bytes
 
 
 def _request_id(request: Request) -> str:

@@ -161,7 +161,10 @@ NOT_READY: dict[int | str, dict[str, Any]] = {
     503: {
         "description": "Not ready: the same body with `ready` false.",
         "content": {
-            "application/json": {"example": READINESS | {"ready": False, "router_version": None, "rungs": ["rules", "safe_default"]}}
+            "application/json": {
+                "schema": {"$ref": "#/components/schemas/Readiness"},
+                "example": READINESS | {"ready": False, "router_version": None, "rungs": ["rules", "safe_default"]},
+            }
         },
     }
 }

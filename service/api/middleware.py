@@ -6,13 +6,16 @@ import re
 from uuid import uuid4
 
 import structlog
+from pydantic import JsonValue
 from pydantic_core import from_json
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.problems import describe, respond
 from service.errors import BodyTimeout, BodyTooLarge, InvalidInput, PointsmanError, UnsupportedMediaType
 
 BODY_SECONDS = 15.0
+MAX_MEMBERS = 10_000  # members of all objects of a body together: each can be one field that breaks the contract, and is then listed
 REQUEST_ID = "X-Request-ID"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -42,7 +45,10 @@ class RequestId:
 
 
 class JsonBodies:
-    """Lets a POST pass only with a JSON body of bounded size that strict JSON allows: no NaN, no lone surrogate, no deep nesting."""
+    """Lets a POST pass only with a JSON body of bounded size that strict JSON allows: no NaN, no lone surrogate, no deep nesting.
+
+    What no route takes goes on unread, to be answered with 404 or 405.
+    """
 
     def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
         self._app = app
@@ -50,7 +56,7 @@ class JsonBodies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
-        if scope["type"] != "http" or scope["method"] not in {"POST", "PUT", "PATCH"}:
+        if scope["type"] != "http" or scope["method"] not in {"POST", "PUT", "PATCH"} or not _has_route(scope):
             await self._app(scope, receive, send)
             return
         try:
@@ -83,7 +89,7 @@ class JsonBodies:
             raise BodyTooLarge(f"The body has {declared} bytes; at most {self._max_bytes} are read.")
         kind = _header(scope, b"content-type").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-            raise UnsupportedMediaType(f"Send application/json, not {kind[:80]!r}.")
+            raise UnsupportedMediaType("Send JSON, with the header `Content-Type: application/json`.")
         body = bytearray()
         while True:
             message = await receive()
@@ -97,7 +103,7 @@ class JsonBodies:
 
 
 def check_json(body: bytes) -> None:
-    """Check that a body is strict JSON.
+    """Check that a body is strict JSON with a bounded number of members.
 
     Raises:
         InvalidInput: it is not; the message says where.
@@ -107,6 +113,24 @@ def check_json(body: bytes) -> None:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as exc:
         raise InvalidInput(f"The body is not valid JSON: {str(exc)[:200]}.") from exc
+    if _count_members(value) > MAX_MEMBERS:
+        raise InvalidInput(f"The objects of the body have more than {MAX_MEMBERS} members together.")
+
+
+def _count_members(value: JsonValue) -> int:
+    count, waiting = 0, [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            count += len(value)
+            value = list(value.values())
+        if isinstance(value, list):
+            waiting += (v for v in value if isinstance(v, dict | list))
+    return count
+
+
+def _has_route(scope: Scope) -> bool:
+    return any(route.matches(scope)[0] is Match.FULL for route in scope["app"].routes)
 
 
 def _header(scope: Scope, name: bytes) -> str:

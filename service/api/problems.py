@@ -1,8 +1,10 @@
 """Errors on the wire: the error tree, FastAPI's own errors and what nobody foresaw, all as RFC 9457 `application/problem+json`."""
 
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -15,7 +17,6 @@ from service.errors import (
     IdempotencyConflict,
     InvalidInput,
     NotFound,
-    NotReady,
     PointsmanError,
     StoreUnavailable,
     Unauthenticated,
@@ -24,6 +25,8 @@ from service.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 MAX_FIELDS = 100
+NAMED_FIELDS = 10  # how many the detail names
+MAX_NAME = 64  # characters of one part of a path: the name of an unknown field is the caller's text
 log = logging.getLogger(__name__)
 
 
@@ -41,7 +44,7 @@ def describe(error: PointsmanError, instance: str | None = None, request_id: str
         status=error.status,
         detail=str(error),
         code=str(error.code),
-        instance=instance,
+        instance=instance and quote(instance),
         request_id=request_id,
         retryable=error.retryable,
         errors=tuple(InvalidField(field=f.field, message=f.message, kind=f.kind) for f in fields[:MAX_FIELDS]),
@@ -56,19 +59,21 @@ def install(app: FastAPI) -> None:
         headers = {"Retry-After": "1"} if exc.retryable else {}
         if isinstance(exc, Unauthenticated):
             headers["WWW-Authenticate"] = "Bearer"
-        return respond(describe(exc, request.url.path, _request_id(request)), headers)
+        return respond(describe(exc, request.scope["path"], _request_id(request)), headers)
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(request: Request, exc: RequestValidationError) -> Response:
-        fields = tuple(InvalidField(field=_path(e["loc"]), message=e["msg"], kind=e["type"]) for e in exc.errors()[:MAX_FIELDS])
-        count = len(exc.errors())
+        errors = exc.errors()
+        fields = tuple(InvalidField(field=_path(e["loc"]), message=e["msg"], kind=e["type"]) for e in errors[:MAX_FIELDS])
+        names = [f.field if f.kind != "extra_forbidden" else "an unknown field" for f in fields[:NAMED_FIELDS]]
+        count = len(errors)
         problem = Problem(
             type=f"urn:pointsman:problem:{InvalidInput.code}",
             title=InvalidInput.title,
             status=InvalidInput.status,
-            detail=f"{count} field{'s' if count != 1 else ''} broke the contract: {', '.join(f.field for f in fields[:10])}.",
+            detail=f"{count} field{'s' if count != 1 else ''} broke the contract: {', '.join(dict.fromkeys(names))}.",
             code=str(InvalidInput.code),
-            instance=request.url.path,
+            instance=quote(request.scope["path"]),
             request_id=_request_id(request),
             errors=fields,
         )
@@ -76,16 +81,16 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, exc: HTTPException) -> Response:
-        phrase = HTTPStatus(exc.status_code).phrase
+        phrase = HTTPStatus(exc.status_code).phrase.capitalize()
         code = phrase.lower().replace(" ", "_").replace("-", "_")
-        detail = exc.detail if exc.detail and exc.detail != phrase else f"{phrase}: {request.method} {request.url.path}"
+        detail = f"{phrase}. What this service answers to is described at /docs."
         problem = Problem(
             type=f"urn:pointsman:problem:{code}",
             title=phrase,
             status=exc.status_code,
             detail=detail,
             code=code,
-            instance=request.url.path,
+            instance=quote(request.scope["path"]),
             request_id=_request_id(request),
         )
         return respond(problem, dict(exc.headers or {}))
@@ -94,7 +99,30 @@ def install(app: FastAPI) -> None:
     async def _unforeseen(request: Request, exc: Exception) -> Response:
         log.error("unforeseen_error", exc_info=exc)
         error = PointsmanError("Something went wrong inside the service. The log has the request id.")
-        return respond(describe(error, request.url.path, _request_id(request)))
+        request_id = _request_id(request)
+        return respond(describe(error, request.scope["path"], request_id), {"X-Request-ID": request_id} if request_id else None)
+
+    app.openapi = _corrected(app)  # type: ignore[method-assign]  # FastAPI's documented way to change the document
+
+
+def _corrected(app: FastAPI) -> Callable[[], dict[str, Any]]:
+    """Return `app.openapi` without the 422 that FastAPI adds by itself and that is never given, and with the schema of problems."""
+    original = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = original()
+            for path in document["paths"].values():
+                for operation in path.values():
+                    operation["responses"].pop("422", None)
+            schemas = document["components"]["schemas"]
+            for unused in ("HTTPValidationError", "ValidationError"):
+                schemas.pop(unused, None)
+            described = Problem.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+            schemas |= described.pop("$defs") | {"Problem": described}
+        return app.openapi_schema or original()
+
+    return openapi
 
 
 def documented(*errors: type[PointsmanError]) -> dict[int | str, dict[str, Any]]:
@@ -109,27 +137,25 @@ def documented(*errors: type[PointsmanError]) -> dict[int | str, dict[str, Any]]
             "code": str(error.code),
             "retryable": error.retryable,
         }
-        content = responses.setdefault(error.status, {"description": error.title, "content": {}, "model": Problem})["content"]
+        content = responses.setdefault(error.status, {"description": error.title, "content": {}})["content"]
         examples = content.setdefault(MEDIA_TYPE, {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": {}})["examples"]
         examples[str(error.code)] = {"value": example}
     return responses
 
 
-POSTED = documented(
-    InvalidInput, Unauthenticated, IdempotencyConflict, BodyTimeout, BodyTooLarge, UnsupportedMediaType, NotReady, StoreUnavailable
-)
-POSTED_DECISION = documented(InvalidInput, Unauthenticated, BodyTimeout, BodyTooLarge, UnsupportedMediaType, NotReady)
+POSTED = documented(InvalidInput, Unauthenticated, IdempotencyConflict, BodyTimeout, BodyTooLarge, UnsupportedMediaType, StoreUnavailable)
+POSTED_DECISION = documented(InvalidInput, Unauthenticated, BodyTimeout, BodyTooLarge, UnsupportedMediaType)
 POSTED_FEEDBACK = documented(InvalidInput, Unauthenticated, NotFound, BodyTimeout, BodyTooLarge, UnsupportedMediaType, StoreUnavailable)
 FETCHED = documented(InvalidInput, Unauthenticated, NotFound, StoreUnavailable)
 LISTED = documented(Unauthenticated)
-PROBED = documented(NotReady)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
     """Return `parsed_query.entities[3].type` for ("body", "parsed_query", "entities", 3, "type")."""
     path = ""
     for part in location[1:] if location[:1] in {("body",), ("path",), ("query",)} else location:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+        name = str(part) if len(str(part)) <= MAX_NAME else f"{str(part)[:MAX_NAME]}…"
+        path += f"[{part}]" if isinstance(part, int) else f".{name}" if path else name
     return path or "body"
 
 

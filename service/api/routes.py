@@ -16,9 +16,10 @@ from service.contracts.query import OrchestratorInput
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
 from service.contracts.surface import AgentListing, FeedbackReceipt, Health, IntentListing, Readiness
-from service.errors import NotFound, PointsmanError
+from service.errors import FieldProblem, InvalidInput, NotFound, PointsmanError
 
 READY_SECONDS = 2.0
+UNKNOWN_AGENT = FieldProblem("corrected_agent", "must be an agent of GET /agents", "unknown_agent")
 router = APIRouter()
 
 Question = Annotated[OrchestratorInput, Body(openapi_examples=examples.QUESTIONS)]
@@ -50,6 +51,8 @@ async def feedback(
     said: Annotated[Feedback, Body(openapi_examples=examples.FEEDBACK)], services: ServicesDep, caller: CallerDep
 ) -> FeedbackReceipt:
     """Say how an answer was: satisfaction, quality, rerouting, or the agent that it should have gone to."""
+    if said.corrected_agent is not None and said.corrected_agent not in services.catalog.agent:
+        raise InvalidInput("corrected_agent names no agent of the catalogue.", [UNKNOWN_AGENT])
     receipt = await services.store.add_feedback(caller.tenant, said)
     if receipt is None:
         raise NotFound(f"There is no decision {said.decision_id or said.query_id} of this tenant.")

@@ -9,12 +9,13 @@ from enum import StrEnum
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 
 from service.contracts.model import Contract, Instant, JsonObject, Probability
 
 MAX_QUERY_CHARACTERS = 100_000
 MAX_HISTORY_TURNS = 200
+MAX_ENTITIES_READ = 1_000  # what comes after is not even checked: a body of broken entities would take seconds and a gigabyte to list
 
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=MAX_QUERY_CHARACTERS)]
@@ -48,13 +49,17 @@ class ParsedEntity(Contract):
     source: EntitySource = EntitySource.EXACT
 
 
+def _cut(entities: object) -> object:
+    return entities[:MAX_ENTITIES_READ] if isinstance(entities, list) else entities
+
+
 class ParsedQuery(Contract):
     """The question. A caller without a language layer sends only `query_id` and `raw_query`."""
 
     query_id: UUID
     raw_query: Text
     intent: Annotated[str, StringConstraints(max_length=256)] | None = None
-    entities: tuple[ParsedEntity, ...] | None = None
+    entities: Annotated[tuple[ParsedEntity, ...] | None, BeforeValidator(_cut)] = None
     confidence: float = 1.0
     ambiguity_flag: bool = False
     context: JsonObject | None = None

@@ -53,8 +53,9 @@ class RoutingTrainingSignal(Contract):
         return sum(WEIGHTS[name] * value for name, value in known.items()) / weight
 
     def _components(self) -> dict[str, float | None]:
-        selected, finished = len(self.agents_selected), self.agents_succeeded + self.agents_failed
-        accuracy = min(1.0, self.agents_succeeded / selected) if selected and finished else None
+        selected = len(self.agents_selected) - self.agents_unavailable  # who was down says nothing about the choice
+        finished = self.agents_succeeded + self.agents_failed > self.agents_unavailable
+        accuracy = min(1.0, self.agents_succeeded / selected) if selected > 0 and finished else None
         timed = self.total_latency_ms is not None and self.latency_budget_ms and finished
         efficiency = max(0.0, 1.0 - (self.total_latency_ms or 0.0) / (self.latency_budget_ms or 1)) if timed else None
         rerouting = None if self.was_rerouted is None else float(not self.was_rerouted)

@@ -61,7 +61,7 @@ class CallAgent:
     async def __call__(self, agent: Agent, work: Work) -> AgentRun:
         """Try the agent up to 1 + its retries times, all inside the work's deadline."""
         started = time.monotonic()
-        timeout = agent.timeout_ms / 1_000
+        timeout, extension = agent.timeout_ms / 1_000, EXTENDED
         handoff: AgentHandoff | None = None
         failure = _out_of_time(agent)
         warnings: tuple[Notice, ...] = ()
@@ -77,8 +77,9 @@ class CallAgent:
             failure = checked
             if not failure.recoverable:
                 break
-            extended = EXTENDED if attempts == 1 and failure.code is ErrorCode.AGENT_TIMEOUT else 1.0
-            timeout = agent.timeout_ms / 1_000 * extended
+            timeout = agent.timeout_ms / 1_000
+            if failure.code is ErrorCode.AGENT_TIMEOUT:
+                timeout, extension = timeout * extension, 1.0
             if attempts <= agent.max_retries:
                 await asyncio.sleep(min(BACKOFF * 2 ** (attempts - 1) * self._jitter(), work.deadline.left))
         latency_ms = int((time.monotonic() - started) * 1_000)

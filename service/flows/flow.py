@@ -9,6 +9,8 @@ from service.contracts.notice import Notice
 from service.errors import ErrorCode
 from service.flows.agent_call import AgentRun, Work
 
+TEMPLATE_ANSWER = "template_answer"  # the warning that says that no agent could answer
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:

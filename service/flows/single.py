@@ -2,7 +2,7 @@
 
 from service.contracts.notice import Notice
 from service.flows.agent_call import AgentRun, CallAgent, Work
-from service.flows.flow import Outcome, Verdict
+from service.flows.flow import TEMPLATE_ANSWER, Outcome, Verdict
 
 
 class Single:
@@ -14,18 +14,22 @@ class Single:
     async def __call__(self, verdict: Verdict, work: Work) -> Outcome:
         """Try each agent of the chain once (with its retries)."""
         runs: list[AgentRun] = []
-        warnings = [Notice(code=s.code, message=f"{s.reason}.") for s in verdict.skipped]
+        warnings = [Notice(code=s.code, message=_sentence(s.reason)) for s in verdict.skipped]
         for agent in verdict.chain:
             run = await self._call(agent, work)
             runs.append(run)
             if run.handoff is not None:
                 break
             if run.failure is not None:
-                warnings.append(Notice(code=run.failure.code, message=f"{run.failure.detail}."))
+                warnings.append(Notice(code=run.failure.code, message=_sentence(run.failure.detail)))
         answered = bool(runs) and runs[-1].handoff is not None
         if answered and verdict.primary is not None and runs[-1].agent.name != verdict.primary.name:
             warnings.append(Notice(code="fallback_used", message=f"{runs[-1].agent.name} answers in place of {verdict.primary.name}."))
         template = not answered and verdict.ends_in_template
         if template:
-            warnings.append(Notice(code="template_answer", message="No agent of the chain could answer; a fixed text stands in."))
+            warnings.append(Notice(code=TEMPLATE_ANSWER, message="No agent of the chain could answer; a fixed text stands in."))
         return Outcome(tuple(runs), template, tuple(warnings))
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -6,6 +6,7 @@ It knows nothing of agents, thresholds or requests.
 
 import json
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,8 @@ class Student:
         """Return the `count` in-scope examples with the highest cosine similarity, nearest first."""
         if not len(self.vectors):
             return []
-        similarity = self.vectors @ vector
-        order = np.argsort(-similarity, kind="stable")[: count * 2]
-        return [self.examples[i] for i in order if self.examples[i].label != OUT_OF_SCOPE][:count]
+        order = np.argsort(-(self.vectors @ vector), kind="stable")
+        return list(islice((self.examples[i] for i in order if self.examples[i].label != OUT_OF_SCOPE), count))
 
     def save(self, path: Path) -> None:
         """Write the student to one safetensors file: arrays as tensors, labels and examples as JSON metadata."""
@@ -152,19 +152,40 @@ class Student:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
             config = json.loads(metadata["config"])
+            if (config["format"], config["encoder"]) != (FORMAT, encoder.name):
+                raise ConfigurationError(
+                    f"The student {path} has format {config['format']} and was fitted on encoder {config['encoder']}; "
+                    f"this service needs format {FORMAT} and encoder {encoder.name}. Fit it anew with: optimize --bootstrap"
+                )
             examples = tuple(Example(text, label) for text, label in json.loads(metadata["examples"]))
-        except (SafetensorError, OSError, KeyError, ValueError) as exc:
-            raise ConfigurationError(f"The student {path} cannot be read: {exc}") from exc
-        if config.get("format") != FORMAT or config.get("encoder") != encoder.name:
-            raise ConfigurationError(
-                f"The student {path} has format {config.get('format')} and was fitted on encoder {config.get('encoder')}; "
-                f"this service needs format {FORMAT} and encoder {encoder.name}. Fit it anew with: optimize --bootstrap"
-            )
-        weights = Weights(
-            tuple(config["labels"]), tensors["coef"], tensors["intercept"], float(config["lexical_weight"]), float(config["temperature"])
-        )
-        lexicon = Lexicon(tensors["lexicon.keys"], tensors["lexicon.idf"])
-        return cls(encoder, lexicon, weights, examples, tensors["examples.vectors"].astype(np.float32))
+            numbers = float(config["lexical_weight"]), float(config["temperature"])
+            weights = Weights(tuple(config["labels"]), tensors["coef"], tensors["intercept"], *numbers)
+            lexicon = Lexicon(tensors["lexicon.keys"], tensors["lexicon.idf"])
+            student = cls(encoder, lexicon, weights, examples, tensors["examples.vectors"].astype(np.float32))
+            student.check()
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as exc:
+            raise ConfigurationError(f"The student {path} cannot be read: {exc!r}") from exc
+        return student
+
+    def check(self) -> None:
+        """Check that the parts fit together and every number is finite, and read a text.
+
+        Raises:
+            ValueError: they do not.
+        """
+        rows, grams = len(self.weights.labels), len(self.lexicon.keys)
+        shapes = {
+            "intercept": (self.weights.intercept.shape, (rows,)),
+            "lexicon.idf": (self.lexicon.idf.shape, (grams,)),
+            "examples": (self.vectors.shape[:1], (len(self.examples),)),
+        }
+        for name, (shape, expected) in shapes.items():
+            if shape != expected:
+                raise ValueError(f"{name} has shape {shape}, not {expected}")
+        numbers = (self.weights.coef, self.weights.intercept, self.lexicon.idf, self.vectors, np.array(self.weights.lexical_weight))
+        if not all(np.isfinite(n).all() for n in numbers) or not 0.0 < self.weights.temperature < np.inf:
+            raise ValueError("a number is not finite, or the temperature is not positive")
+        self.nearest(self.read("rehearsal").vector, 1)
 
 
 def _softmax(logits: Matrix) -> Matrix:

@@ -185,7 +185,10 @@ class Route:
             router_version=router.version,
             programs=router.programs,
         )
-        return await self._predictors.route(question, timeout=timeout)
+        verdict = await self._predictors.route(question, timeout=timeout)
+        if isinstance(verdict, LMVerdict) and not _keeps_to(question.options, verdict):
+            return LMFailure(reason="invalid_output", detail="it chose something that was not among its options")
+        return verdict
 
     def _option(self, intent: str) -> AgentOption:
         spec = self._catalog.intent[intent]
@@ -198,6 +201,11 @@ class Route:
     def offer(self) -> str:
         """Say in one sentence what the catalogue can do."""
         return f"I can help you to {_join([i.wish for i in self._catalog.intents])}."
+
+
+def _keeps_to(options: tuple[AgentOption, ...], verdict: LMVerdict) -> bool:
+    agents = {option.name for option in options}
+    return verdict.intent in {option.intent for option in options} and agents.issuperset((verdict.primary_agent, *verdict.secondary_agents))
 
 
 def _join(phrases: list[str]) -> str:

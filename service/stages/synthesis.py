@@ -17,7 +17,7 @@ from service.contracts.output import AgentResult, AgentStatus, Citation, OutputS
 from service.deadline import Deadline
 from service.errors import ErrorCode
 from service.flows.agent_call import AgentRun
-from service.flows.flow import Outcome, Verdict
+from service.flows.flow import TEMPLATE_ANSWER, Outcome, Verdict
 from service.ports import Predictors
 
 MAX_EVIDENCE = 6
@@ -60,7 +60,8 @@ class Synthesize:
         findings = (
             Finding(agent_id=last.agent.name, summary=summarize(handoff), evidence=handoff.result.evidence, caveats=handoff.result.caveats),
         )
-        preface = self._preface(verdict, outcome) if instead else ""
+        stopped = "".join(f"{w.message}\n\n" for w in last.warnings if w.code == ErrorCode.QC_GATE_BLOCKED)
+        preface = stopped or (self._preface(verdict, outcome) if instead else "")
         text, more = await self._compose(query, findings, deadline)
         intent = self._catalog.intent.get(decision.intent or "")
         return Answer(
@@ -89,8 +90,8 @@ class Synthesize:
             return Answer(OutputStatus.PARTIAL, question, decision.confidence, warnings=notices)
         if verdict.code is not None:
             return Answer(OutputStatus.FAILED, f"This request was not carried out: {verdict.reason}", decision.confidence, warnings=notices)
-        wishes = "; ".join(i.wish for i in self._catalog.intents)
-        text = f"None of the agents here can answer this. They can help you to: {wishes}."
+        wishes = "\n".join(f"- {i.wish}" for i in self._catalog.intents)
+        text = f"None of the agents here can answer this. They can help you to:\n\n{wishes}"
         return Answer(OutputStatus.FAILED, text, 1.0 - decision.oos_score)
 
     async def _compose(self, query: str, findings: tuple[Finding, ...], deadline: Deadline) -> tuple[str, tuple[Notice, ...]]:
@@ -103,10 +104,11 @@ class Synthesize:
         return worded, ()
 
     def _failure_text(self, outcome: Outcome) -> str:
-        if outcome.template:
-            return self._catalog.template_text.replace("{wishes}", "; ".join(i.wish for i in self._catalog.intents))
-        reasons = " ".join(w.message for w in outcome.warnings) or "No agent was called."
-        return f"No agent could answer this request. {reasons}"
+        reasons = " ".join(w.message for w in outcome.warnings if w.code != TEMPLATE_ANSWER) or "No agent was called."
+        if not outcome.template:
+            return f"No agent could answer this request. {reasons}"
+        text = self._catalog.template_text.replace("{wishes}", "; ".join(i.wish for i in self._catalog.intents))
+        return f"{text}\n\nWhat happened: {reasons}"
 
     def _preface(self, verdict: Verdict, outcome: Outcome) -> str:
         name = verdict.primary.name if verdict.primary else "the agent"
@@ -116,21 +118,24 @@ class Synthesize:
 
 
 def word(finding: Finding) -> str:
-    """Word a finding without an LM: the summary, then evidence, then caveats."""
+    """Word a finding without an LM: the summary, then the evidence that it does not repeat, then the caveats."""
     parts = [finding.summary]
-    if finding.evidence:
-        parts.append("Evidence:\n" + "\n".join(f"- {e}" for e in finding.evidence[:MAX_EVIDENCE]))
+    evidence = [e for e in finding.evidence if e != finding.summary]
+    if evidence:
+        parts.append("Evidence:\n" + "\n".join(f"- {e}" for e in evidence[:MAX_EVIDENCE]))
     if finding.caveats:
         parts.append("Caveats:\n" + "\n".join(f"- {c}" for c in finding.caveats))
     return "\n\n".join(p for p in parts if p)
 
 
 def summarize(handoff: AgentHandoff) -> str:
-    """Return the agent's own `summary`, or else its scalar outputs as a list."""
+    """Return the agent's own `summary`, or else its first evidence, which states the finding, or else its scalar outputs as a list."""
     output = handoff.result.primary_output
     summary = output.get("summary")
     if isinstance(summary, str) and summary.strip():
         return summary.strip()
+    if handoff.result.evidence:
+        return handoff.result.evidence[0]
     scalars = [f"{name.replace('_', ' ')}: {_show(v)}" for name, v in output.items() if isinstance(v, str | int | float | bool)]
     listed = "; ".join(scalars[:MAX_SCALARS])
     return f"{handoff.agent_id} reports {listed}." if listed else f"{handoff.agent_id} has finished."

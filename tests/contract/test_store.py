@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,10 +14,8 @@ from service.adapters.sql_store import SqlStore
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback, RoutingTrainingSignal
 from service.errors import StoreUnavailable
+from service.ports import Store
 from tests.fakes import MemoryStore
-
-if TYPE_CHECKING:  # service.ports imports the whole student, which the child processes that borrow `a_receipt` would wait for
-    from service.ports import Store
 
 pytestmark = pytest.mark.asyncio
 NOW = datetime(2026, 1, 31, 12, 30, 15, 123456, tzinfo=UTC)
@@ -76,13 +73,13 @@ def a_receipt(
 
 
 @asynccontextmanager
-async def memory(_: Path) -> AsyncIterator["Store"]:
+async def memory(_: Path) -> AsyncIterator[Store]:
     """Give the fake."""
     yield MemoryStore()
 
 
 @asynccontextmanager
-async def sqlite(folder: Path) -> AsyncIterator["Store"]:
+async def sqlite(folder: Path) -> AsyncIterator[Store]:
     """Give the real store on a new SQLite file."""
     store = SqlStore(f"sqlite:///{folder}/new folder/50% #1.db")
     await store.open()
@@ -92,17 +89,17 @@ async def sqlite(folder: Path) -> AsyncIterator["Store"]:
         await store.close()
 
 
-STORES: dict[str, Callable[[Path], AbstractAsyncContextManager["Store"]]] = {"memory": memory, "sqlite": sqlite}
+STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[Store]]] = {"memory": memory, "sqlite": sqlite}
 
 
 @pytest_asyncio.fixture(params=STORES.values(), ids=STORES.keys())
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator["Store"]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """Give each kind of store, empty."""
     async with request.param(tmp_path) as opened:
         yield opened
 
 
-async def test_a_committed_receipt_comes_back_as_it_was(store: "Store") -> None:
+async def test_a_committed_receipt_comes_back_as_it_was(store: Store) -> None:
     """Nothing is lost or changed on the way in and out, under either key."""
     receipt = a_receipt(text="naïve ☃ 'quoted' \\u0041 \U0001f600\n")
 
@@ -113,7 +110,7 @@ async def test_a_committed_receipt_comes_back_as_it_was(store: "Store") -> None:
     assert await store.by_decision("acme", receipt.decision_id) == receipt
 
 
-async def test_the_instant_of_a_commit_comes_back_in_any_zone(store: "Store") -> None:
+async def test_the_instant_of_a_commit_comes_back_in_any_zone(store: Store) -> None:
     """`committed_at` is the same instant, whatever zone it was given in."""
     receipt = a_receipt(committed_at=datetime.fromisoformat("2026-06-01T01:30:00+05:30"))
 
@@ -124,7 +121,7 @@ async def test_the_instant_of_a_commit_comes_back_in_any_zone(store: "Store") ->
     assert kept.committed_at == datetime(2026, 5, 31, 20, 0, tzinfo=UTC)
 
 
-async def test_the_earlier_receipt_wins(store: "Store") -> None:
+async def test_the_earlier_receipt_wins(store: Store) -> None:
     """A second commit under the same tenant and query returns the first receipt and stores nothing."""
     first = a_receipt()
     second = a_receipt(query_id=first.decision.query_id, text="something else")
@@ -136,7 +133,7 @@ async def test_the_earlier_receipt_wins(store: "Store") -> None:
     assert await store.by_decision("acme", second.decision_id) is None
 
 
-async def test_of_many_equal_commits_at_once_one_wins_and_all_get_it(store: "Store") -> None:
+async def test_of_many_equal_commits_at_once_one_wins_and_all_get_it(store: Store) -> None:
     """Fifty commits for one query, with other queries between them, agree on one receipt; the others are stored."""
     query_id = uuid4()
     rivals, others = [a_receipt(query_id=query_id) for _ in range(50)], [a_receipt() for _ in range(20)]
@@ -149,7 +146,7 @@ async def test_of_many_equal_commits_at_once_one_wins_and_all_get_it(store: "Sto
     assert [await store.by_query("acme", other.decision.query_id) for other in others] == others
 
 
-async def test_one_bad_receipt_does_not_sink_its_neighbours(store: "Store") -> None:
+async def test_one_bad_receipt_does_not_sink_its_neighbours(store: Store) -> None:
     """A receipt whose decision id another query has is refused; those committed at the same moment are stored."""
     first, good = a_receipt(), [a_receipt() for _ in range(10)]
     await store.commit(first)
@@ -163,7 +160,7 @@ async def test_one_bad_receipt_does_not_sink_its_neighbours(store: "Store") -> N
     assert await store.by_query("acme", other.decision.query_id) is None
 
 
-async def test_a_tenant_sees_only_its_own(store: "Store") -> None:
+async def test_a_tenant_sees_only_its_own(store: Store) -> None:
     """Another tenant finds nothing under either key, cannot give feedback, and may use the same query id for itself."""
     receipt = a_receipt()
     await store.commit(receipt)
@@ -179,7 +176,7 @@ async def test_a_tenant_sees_only_its_own(store: "Store") -> None:
 
 
 @pytest.mark.parametrize("key", ["decision_id", "query_id"])
-async def test_feedback_changes_what_it_says_and_the_reward(store: "Store", key: str) -> None:
+async def test_feedback_changes_what_it_says_and_the_reward(store: Store, key: str) -> None:
     """Fields that are absent stay, repeated ones are replaced, and the reward follows."""
     receipt = a_receipt()
     await store.commit(receipt)
@@ -206,7 +203,7 @@ async def test_feedback_changes_what_it_says_and_the_reward(store: "Store", key:
         pytest.param("gap_analyzer", None, None, id="a selected agent says nothing"),
     ],
 )
-async def test_a_correction_tells_of_a_reroute(store: "Store", corrected: str, said: bool | None, expected: bool | None) -> None:
+async def test_a_correction_tells_of_a_reroute(store: Store, corrected: str, said: bool | None, expected: bool | None) -> None:
     """`was_rerouted` follows from an agent that was not selected, unless the feedback says it itself."""
     receipt = a_receipt()
     await store.commit(receipt)
@@ -218,7 +215,7 @@ async def test_a_correction_tells_of_a_reroute(store: "Store", corrected: str, s
     assert (returned.signal.corrected_agent, returned.signal.was_rerouted) == (corrected, expected)
 
 
-async def test_feedback_for_nothing_is_none(store: "Store") -> None:
+async def test_feedback_for_nothing_is_none(store: Store) -> None:
     """An unknown decision or query gives None, and the lookups too."""
     assert await store.add_feedback("acme", Feedback(decision_id=uuid4(), user_satisfaction=3)) is None
     assert await store.add_feedback("acme", Feedback(query_id=uuid4(), user_satisfaction=3)) is None
@@ -226,7 +223,7 @@ async def test_feedback_for_nothing_is_none(store: "Store") -> None:
     assert await store.by_decision("acme", uuid4()) is None
 
 
-async def test_feedback_on_different_fields_at_once_survives(store: "Store") -> None:
+async def test_feedback_on_different_fields_at_once_survives(store: Store) -> None:
     """Of several feedbacks at the same moment none is lost."""
     receipt = a_receipt()
     await store.commit(receipt)
@@ -240,7 +237,7 @@ async def test_feedback_on_different_fields_at_once_survives(store: "Store") -> 
     assert kept.signal == receipt.signal.model_copy(update=said)
 
 
-async def test_nul_in_json_is_kept_and_in_the_signal_replaced_at_most(store: "Store") -> None:
+async def test_nul_in_json_is_kept_and_in_the_signal_replaced_at_most(store: Store) -> None:
     """NUL from an agent's answer stops nothing and is in the output as it was."""
     receipt = a_receipt(text="a\x00b")
 
@@ -252,7 +249,7 @@ async def test_nul_in_json_is_kept_and_in_the_signal_replaced_at_most(store: "St
     assert kept.signal.query in ("a\x00b", "a\ufffdb")
 
 
-async def test_a_commit_that_nobody_waits_for_harms_no_other(store: "Store") -> None:
+async def test_a_commit_that_nobody_waits_for_harms_no_other(store: Store) -> None:
     """A caller that is cancelled while it waits leaves the others their answers."""
     given_up, waited_for = a_receipt(), a_receipt()
     first = asyncio.create_task(store.commit(given_up))
@@ -264,6 +261,6 @@ async def test_a_commit_that_nobody_waits_for_harms_no_other(store: "Store") -> 
     assert await second == waited_for
 
 
-async def test_ping_returns_when_the_store_answers(store: "Store") -> None:
+async def test_ping_returns_when_the_store_answers(store: Store) -> None:
     """A store that is open answers a ping."""
     await store.ping()

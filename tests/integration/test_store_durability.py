@@ -156,6 +156,24 @@ async def test_a_database_in_trouble_is_unavailable_until_it_is_well(tmp_path: P
 
 
 @pytest.mark.asyncio
+async def test_a_database_that_is_replaced_is_used_from_then_on(tmp_path: Path) -> None:
+    """When an operator puts a backup in place, no commit goes into the file that was there before."""
+    path, backup = tmp_path / "a.db", tmp_path / "backup.db"
+    async with opened(path) as store:
+        earlier = await store.commit(a_receipt())
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(backup)) as target:
+            source.backup(target)
+        backup.replace(path)
+        for suffix in ("-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink()
+
+        later = await store.commit(a_receipt())
+
+        kept = {row[0] for row in rows(path, "SELECT decision_id FROM decision")}
+        assert kept == {str(earlier.decision_id), str(later.decision_id)}
+
+
+@pytest.mark.asyncio
 async def test_every_call_fails_alike_when_the_file_is_gone(tmp_path: Path) -> None:
     """Reads, feedback and ping notice a deleted database too, and do not bring it back empty."""
     path = tmp_path / "a.db"

@@ -53,6 +53,25 @@ def test_importing_the_app_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning", "ignore:The copy keyword is deprecated")  # DoWhy 0.14
+def test_the_start_loads_every_agent_and_answers_meanwhile() -> None:
+    """The health address answers from the start on; when the warm-up is over all agents are loaded."""
+
+    async def run() -> tuple[int, dict[str, Any]]:
+        app = create_agents_app()
+        transport = httpx.ASGITransport(app=app)
+        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://agents") as client:
+            first = (await client.get("/healthz")).status_code
+            while (report := (await client.get("/healthz")).json())["warming_up"]:
+                await asyncio.sleep(0.02)
+            return first, report
+
+    first, report = asyncio.run(run())
+
+    assert first == 200
+    assert report["loaded"] == list(directory.AGENTS)
+
+
 def test_a_dispatch_comes_back_as_a_handoff(make_dispatch: MakeDispatch) -> None:
     """The envelope goes in and the other one comes out, with the ids that belong to it."""
     dispatch = make_dispatch("gap_analyzer", brand="Kisqali")

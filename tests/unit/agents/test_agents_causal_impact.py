@@ -1,7 +1,9 @@
 """causal_impact finds the documented effects where a plain difference is wrong."""
 
+import dataclasses
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import Any
 
@@ -154,6 +156,25 @@ def test_a_kpi_that_is_the_treatment_is_not_taken_for_the_outcome(ask: Ask) -> N
     found = output(ask("causal_impact", kpi=["engagement", "call_volume", "conversion_rate"], context=question))
 
     assert (found["measured_treatment"], found["measured_outcome"]) == ("call_programme", "conversion_rate")
+
+
+def test_threads_do_not_disturb_each_other(ask: Ask) -> None:
+    """The refutations draw random numbers; asked at the same time, they draw the same as alone."""
+    alone = ask("causal_impact", brand="Kisqali", kpi="trx", max_latency_ms=500)
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(lambda _: ask("causal_impact", brand="Kisqali", kpi="trx", max_latency_ms=500), range(3)))
+
+    assert all(one.evidence == alone.evidence for one in together)
+
+
+def test_a_programme_that_nobody_is_in_has_no_effect_to_estimate(ask: Ask, data: Snapshot) -> None:
+    """Too few HCPs on one side is said, with the numbers, before a model is fitted."""
+    nobody = dataclasses.replace(data, hcps=data.hcps.assign(call_programme=0))
+
+    with pytest.raises(AgentFailure, match="0 in the targeted call programme and 800 outside it") as failure:
+        ask("causal_impact", on=nobody, brand="Kisqali", kpi="trx")
+
+    assert failure.value.error_type == "insufficient_data"
 
 
 def test_what_was_assumed_is_a_caveat(ask: Ask) -> None:

@@ -83,10 +83,10 @@ def test_the_same_numbers_have_no_distance() -> None:
 
 
 def test_p_values_are_adjusted_as_benjamini_and_hochberg_have_it() -> None:
-    """Worked by hand: 0.01 × 4 / 1, 0.02 × 4 / 2, 0.03 × 4 / 3, and 0.5."""
-    adjusted = adjust_p_values(np.array([0.5, 0.01, 0.03, 0.02]))
+    """Worked by hand: 0.010 × 4 / 1 is cut to the next one's 0.012 × 4 / 2; then 0.03 × 4 / 3, and 0.5."""
+    adjusted = adjust_p_values(np.array([0.5, 0.010, 0.03, 0.012]))
 
-    assert adjusted == pytest.approx([0.5, 0.04, 0.04, 0.04])
+    assert adjusted == pytest.approx([0.5, 0.024, 0.04, 0.024])
 
 
 def test_a_model_from_before_the_programmes_is_marked_as_such(ask: Ask) -> None:

@@ -1,0 +1,195 @@
+"""The LM rung: `Predictors` on DSPy. Whatever an LM does becomes a verdict, a text or an `LMFailure` with a reason, and always on time.
+
+DSPy is imported on the first use (or by `warm`), in the LM thread, because it takes a second and more. Nothing here configures DSPy
+globally: every call runs in a `dspy.context` with LM and adapter, without trace and history. It knows no stage and no policy.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from service.adapters.lm_breaker import Breaker
+from service.adapters.lm_failures import FailureReason, classify, failure
+from service.adapters.lm_loop import LMLoop
+from service.adapters.local_lm import PROVIDER, LMEndpoint, register_provider
+from service.adapters.number_check import foreign_numbers
+from service.contracts.lm import AgentOption, Finding, LMFailure, LMQuestion, LMVerdict
+from signatures.inventory import ModelClass
+
+if TYPE_CHECKING:
+    from signatures.program import RoutingProgram
+    from signatures.prompting import Model
+
+T = TypeVar("T")
+FAIR_SECONDS = 0.5  # a timeout shorter than this says nothing about the LM
+MARGIN_SECONDS = 0.05  # the program ends this much earlier than its caller leaves, to hand over what it has
+WARM_SECONDS = 60.0
+PROGRAMS_KEPT = 4
+RESPONSE_CHARACTERS = 4_000
+_COUNTED = {FailureReason.TIMEOUT.value, FailureReason.UNAVAILABLE.value, FailureReason.ERROR.value}
+
+
+class DspyPredictors:
+    """Asks up to three models: light ones classify, the primary one routes, the strong one writes."""
+
+    def __init__(self, primary: LMEndpoint, *, light: LMEndpoint | None = None, strong: LMEndpoint | None = None) -> None:
+        self._endpoints = {ModelClass.PRIMARY: primary, ModelClass.LIGHT: light or primary, ModelClass.STRONG: strong or primary}
+        self._breakers = {endpoint: Breaker() for endpoint in self._endpoints.values()}
+        self._loop = LMLoop()
+        self._models: dict[ModelClass, Model] = {}
+        self._programs: OrderedDict[str, RoutingProgram] = OrderedDict()
+
+    @property
+    def available(self) -> bool:
+        """Say whether the routing LM may be asked now, as far as is known without asking it."""
+        return not self._breakers[self._endpoints[ModelClass.LIGHT]].open
+
+    async def warm(self, *, timeout: float = WARM_SECONDS) -> None:
+        """Import DSPy and make the LMs; a local one answers a first question, which fills its prefix cache.
+
+        Raises:
+            TimeoutError: it took longer than `timeout` seconds.
+        """
+        await self._loop.run(self._warm(), timeout=timeout)
+
+    async def route(self, question: LMQuestion, *, timeout: float) -> LMVerdict | LMFailure:
+        """Choose an intent and agents among the question's options."""
+        if not question.options:
+            return failure(FailureReason.ERROR, "The question offers no agent.")
+        return await self._ask(ModelClass.LIGHT, self._route(question, max(timeout - MARGIN_SECONDS, timeout * 0.9)), timeout)
+
+    async def compose(self, query: str, findings: Sequence[Finding], *, timeout: float) -> str | LMFailure:
+        """Word the findings as one answer; a text with a number that no finding holds is refused."""
+        answer = await self._ask(ModelClass.STRONG, self._compose(query, findings), timeout)
+        return answer if isinstance(answer, LMFailure) else checked_text(answer, findings)
+
+    async def close(self) -> None:
+        """Stop the LM thread and give up calls in flight."""
+        await self._loop.close()
+
+    async def _ask(self, model_class: ModelClass, work: Coroutine[Any, Any, T | LMFailure], timeout: float) -> T | LMFailure:
+        breaker = self._breakers[self._endpoints[model_class]]
+        if not breaker.admits():
+            work.close()
+            return failure(FailureReason.BREAKER_OPEN, "The language model failed several times; it is left alone for a while.")
+        answer: T | LMFailure | None = None
+        try:
+            answer = await self._loop.run(work, timeout=timeout)
+        except TimeoutError:
+            answer = failure(FailureReason.TIMEOUT, f"The language model did not answer within {timeout:.2f} s.")
+        finally:
+            _tell(breaker, answer, timeout)
+        return answer
+
+    async def _route(self, question: LMQuestion, seconds: float) -> LMVerdict | LMFailure:
+        try:
+            program = self._program(question)
+            import dspy
+
+            with dspy.context(trace=None, disable_history=True):
+                found = await program.acall(question=question, seconds=seconds)
+            return LMVerdict(
+                intent=found.intent,
+                sub_intent=found.sub_intent,
+                primary_agent=found.primary_agent,
+                secondary_agents=tuple(found.secondary_agents),
+                confidence=found.confidence,
+                rationale=found.rationale,
+            )
+        except Exception as exc:  # noqa: BLE001  # the seam: LM libraries raise what they like, and the port promises a result
+            return classify(exc)
+
+    async def _compose(self, query: str, findings: Sequence[Finding]) -> str | LMFailure:
+        try:
+            model = self._ready()[ModelClass.STRONG]
+            import dspy
+
+            from signatures.composition import SynthesisProgram
+
+            with dspy.context(lm=model.lm, adapter=model.style.adapter, trace=None, disable_history=True):
+                answer = await SynthesisProgram().acall(query=query, findings=findings)
+            return str(answer.response_text)
+        except Exception as exc:  # noqa: BLE001  # as above
+            return classify(exc)
+
+    def _program(self, question: LMQuestion) -> "RoutingProgram":
+        program = self._programs.get(question.router_version)
+        if program is None:
+            models = self._ready()
+            from signatures.program import RoutingProgram
+
+            program = RoutingProgram(models).load_programs(question.programs)
+            self._programs[question.router_version] = program
+            if len(self._programs) > PROGRAMS_KEPT:
+                self._programs.popitem(last=False)
+        return program
+
+    def _ready(self) -> "dict[ModelClass, Model]":
+        if not self._models:
+            made = {endpoint: _make_model(endpoint) for endpoint in set(self._endpoints.values())}
+            self._models = {model_class: made[endpoint] for model_class, endpoint in self._endpoints.items()}
+        return self._models
+
+    async def _warm(self) -> None:
+        self._ready()
+        if self._endpoints[ModelClass.LIGHT].model.startswith(f"{PROVIDER}/"):
+            await self._route(_FIRST_QUESTION, WARM_SECONDS)
+
+
+def checked_text(text: str, findings: Sequence[Finding]) -> str | LMFailure:
+    """Return the text, or why it may not be shown."""
+    text = text.strip()
+    if not text or len(text) > RESPONSE_CHARACTERS:
+        return failure(FailureReason.INVALID_OUTPUT, f"The language model's text has {len(text)} characters.")
+    sources = [part for f in findings for part in (f.agent_id, f.summary, *f.evidence, *f.caveats)]
+    foreign = foreign_numbers(text, sources)
+    if foreign:
+        return failure(FailureReason.INVALID_OUTPUT, f"The language model's text holds {len(foreign)} numbers that no finding holds.")
+    return text
+
+
+def _tell(breaker: Breaker, answer: object, timeout: float) -> None:
+    if not isinstance(answer, LMFailure):
+        breaker.abandoned() if answer is None else breaker.succeeded()
+    elif answer.reason == FailureReason.TIMEOUT.value and timeout < FAIR_SECONDS:
+        breaker.abandoned()
+    elif answer.reason in _COUNTED:
+        breaker.failed()
+    else:
+        breaker.succeeded()  # it answered, if badly
+
+
+def _make_model(endpoint: LMEndpoint) -> "Model":
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")  # else DSPy fetches a price list on the first call
+    import dspy
+    from dspy.utils.exceptions import LMError
+
+    from signatures.prompting import Model, style_for
+
+    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+    if endpoint.model.startswith(f"{PROVIDER}/") and endpoint.api_base is not None:
+        register_provider(endpoint.api_base)
+    # An address of our own comes with a key of our own: never send there what the environment holds for the provider.
+    address = {} if endpoint.api_base is None else {"api_base": endpoint.api_base, "api_key": endpoint.api_key or "none"}
+    if endpoint.api_base is None and endpoint.api_key is not None:
+        address = {"api_key": endpoint.api_key}
+    options: dict[str, Any] = {"cache": False, "num_retries": 0, **address}
+    lm = dspy.LM(endpoint.model, engine="lm15", **options)
+    try:
+        _ = lm.supports_response_schema  # resolves the model string without network
+    except LMError:
+        # Naming the engine keeps variables such as OPENAI_API_BASE from choosing it.
+        lm = dspy.LM(endpoint.model, engine="litellm", **options)
+    return Model(lm, style_for(endpoint.model))
+
+
+_FIRST_QUESTION = LMQuestion(
+    query="hello",
+    options=(
+        AgentOption(name="first", intent="first", description="the first agent"),
+        AgentOption(name="second", intent="second", description="the second agent"),
+    ),
+    router_version="warm",
+    programs={},
+)

@@ -1,0 +1,167 @@
+"""Reading the intent joins what the student reads with what the caller says, as evidence of the right weight."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.catalog.loader import load_catalog
+from service.programs import Router
+from service.routing.entities import Gazetteer
+from service.stages.intent import AMBIGUOUS_CALLER, EXAMPLES, TRUSTED_CALLER, ReadIntent, Understanding, weigh_caller
+from service.stages.triage import Triage
+from tests.unit.turns import a_request
+
+CATALOG = load_catalog()
+TRIAGE = Triage(catalog=CATALOG, gazetteer=Gazetteer(CATALOG))
+Read = Callable[..., Understanding]
+
+
+@pytest.fixture
+def read(router: Router) -> Read:
+    def _read(text: str = "Did the rep visits lift Kisqali TRx?", *, router: Router | None = router, **fields: Any) -> Understanding:
+        return ReadIntent()(TRIAGE(a_request(text, **fields)), router)
+
+    return _read
+
+
+@st.composite
+def readings(draw: st.DrawFn) -> dict[str, float]:
+    """Draw probabilities of 2 to 12 intents, summing to 1, best first."""
+    weights = draw(st.lists(st.floats(0.001, 1.0), min_size=2, max_size=12))
+    shares = sorted((w / sum(weights) for w in weights), reverse=True)
+    return {f"intent_{i:02}": share for i, share in enumerate(shares)}
+
+
+@given(reading=readings(), pick=st.integers(0, 11), confidence=st.floats(0.0, 1.0))
+def test_weighing_keeps_the_intents_and_sums_to_one_best_first(reading: dict[str, float], pick: int, confidence: float) -> None:
+    """Joining evidence yields a distribution over the same intents."""
+    intent = list(reading)[pick % len(reading)]
+
+    joined = weigh_caller(reading, intent, confidence)
+
+    assert joined.keys() == reading.keys()
+    assert sum(joined.values()) == pytest.approx(1.0)
+    assert list(joined.values()) == sorted(joined.values(), reverse=True)
+
+
+@given(reading=readings(), pick=st.integers(0, 11))
+def test_a_caller_at_chance_level_says_nothing(reading: dict[str, float], pick: int) -> None:
+    """Confidence 1 / n leaves the student's reading as it is."""
+    intent = list(reading)[pick % len(reading)]
+
+    assert weigh_caller(reading, intent, 1.0 / len(reading)) == pytest.approx(reading)
+
+
+@given(reading=readings(), pick=st.integers(0, 11), low=st.floats(0.0, 1.0), high=st.floats(0.0, 1.0))
+def test_a_surer_caller_never_lowers_its_intent(reading: dict[str, float], pick: int, low: float, high: float) -> None:
+    """The intent's probability grows with the caller's confidence."""
+    intent = list(reading)[pick % len(reading)]
+    low, high = sorted((low, high))
+
+    assert weigh_caller(reading, intent, low)[intent] <= weigh_caller(reading, intent, high)[intent] + 1e-12
+
+
+@given(reading=readings(), pick=st.integers(0, 11), confidence=st.floats(0.0, 1.0))
+def test_the_caller_changes_nothing_between_the_other_intents(reading: dict[str, float], pick: int, confidence: float) -> None:
+    """The ratio of any two other intents stays what the student read."""
+    intent = list(reading)[pick % len(reading)]
+    others = [name for name in reading if name != intent]
+
+    joined = weigh_caller(reading, intent, confidence)
+
+    for a, b in zip(others, others[1:], strict=False):
+        assert joined[a] * reading[b] == pytest.approx(joined[b] * reading[a])
+
+
+@given(reading=readings(), confidence=st.floats(0.0, 1.0))
+def test_an_intent_that_the_student_does_not_know_changes_nothing(reading: dict[str, float], confidence: float) -> None:
+    """Evidence for something outside of the reading cannot tell its intents apart."""
+    assert weigh_caller(reading, "unheard_of", confidence) == pytest.approx(reading)
+
+
+def test_a_certain_caller_does_not_erase_what_the_student_reads() -> None:
+    """Certainty is capped, so that one wrong caller cannot force an answer by claiming 1.0."""
+    joined = weigh_caller({"a": 0.999, "b": 0.001}, "b", 1.0)
+
+    assert 0.0 < joined["b"] < 0.5 < joined["a"]
+
+
+def test_probabilities_of_zero_stay_as_they_are() -> None:
+    """Nothing can be learned where the student excludes everything."""
+    assert weigh_caller({"a": 0.0, "b": 0.0}, "a", 0.9) == {"a": 0.0, "b": 0.0}
+
+
+CALLERS: dict[str, tuple[dict[str, Any], bool, bool]] = {
+    "no intent": ({}, False, False),
+    "trusted": ({"intent": "prediction", "confidence": 0.9}, True, False),
+    "just trusted": ({"intent": "prediction", "confidence": TRUSTED_CALLER}, True, False),
+    "not trusted": ({"intent": "prediction", "confidence": 0.69}, False, True),
+    "flagged ambiguous": ({"intent": "prediction", "confidence": 0.99, "ambiguity_flag": True}, False, True),
+    "unknown intent": ({"intent": "astrology", "confidence": 0.1}, True, False),
+    "forced student": ({"intent": "prediction", "confidence": 0.99, "preferences": {"rung": "student"}}, False, False),
+    "forced lm": ({"intent": "prediction", "confidence": 0.3, "preferences": {"rung": "lm"}}, False, False),
+    "forced rung, unknown intent": ({"intent": "astrology", "preferences": {"rung": "student"}}, False, False),
+}
+
+
+@pytest.mark.parametrize(("fields", "decides", "weighs"), CALLERS.values(), ids=CALLERS)
+def test_the_caller_decides_weighs_or_is_left_out(read: Read, fields: dict[str, Any], decides: bool, weighs: bool) -> None:
+    """Confident and unflagged: taken. Unsure or ambiguous: weighed. A forced rung: left out."""
+    alone = read()
+
+    understood = read(**fields)
+
+    assert understood.caller_decides is decides
+    assert (understood.candidates != alone.candidates) is weighs
+    if weighs:
+        before, after = ({c.intent: c.probability for c in u.candidates} for u in (alone, understood))
+        assert after["prediction"] > before["prediction"]
+
+
+def test_an_ambiguous_intent_weighs_no_more_than_half_sure(read: Read) -> None:
+    """However confident a caller is, its own doubt caps what its intent counts."""
+    flagged = read(intent="prediction", confidence=0.99, ambiguity_flag=True)
+    unsure = read(intent="prediction", confidence=AMBIGUOUS_CALLER)
+
+    assert flagged.candidates == unsure.candidates
+
+
+def test_an_ambiguous_intent_of_little_confidence_weighs_that_little(read: Read) -> None:
+    """The cap is an upper bound, not a value."""
+    flagged = read(intent="prediction", confidence=0.2, ambiguity_flag=True)
+    unsure = read(intent="prediction", confidence=0.2)
+
+    assert flagged.candidates == unsure.candidates
+
+
+def test_the_reading_names_every_intent_and_the_nearest_examples(read: Read) -> None:
+    """Candidates are the catalogue's intents, best first; examples are in scope."""
+    understood = read()
+
+    probabilities = [c.probability for c in understood.candidates]
+    assert {c.intent for c in understood.candidates} == set(CATALOG.intent)
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert sum(probabilities) == pytest.approx(1.0)
+    assert len(understood.examples) == EXAMPLES
+    assert all(e.label in CATALOG.intent for e in understood.examples)
+    assert [e.value for e in understood.entities] == ["Kisqali", "TRx"]
+
+
+@pytest.mark.parametrize("text", ["hello", "?!"])
+def test_what_the_rules_answer_is_not_read(read: Read, text: str) -> None:
+    """No model runs for a greeting or an empty text."""
+    understood = read(text)
+
+    assert (understood.candidates, understood.examples, understood.oos_score) == ((), (), 0.0)
+
+
+def test_without_a_router_only_the_caller_speaks(read: Read) -> None:
+    """The caller's intent is the one candidate, with the caller's confidence."""
+    understood = read(router=None, intent="prediction", confidence=0.4)
+
+    assert [(c.intent, c.probability) for c in understood.candidates] == [("prediction", 0.4)]
+    assert not understood.caller_decides
+    assert read(router=None).candidates == ()

@@ -1,0 +1,83 @@
+"""Values of a turn for unit tests: each maker returns one that is valid, with the given fields replaced."""
+
+from typing import Any
+from uuid import uuid4
+
+from service.catalog.model import Agent, Catalog
+from service.contracts.decision import RouteDecision
+from service.contracts.dispatch import AgentDispatch
+from service.contracts.handoff import AgentHandoff, HandoffStatus
+from service.contracts.query import OrchestratorInput, ParsedEntity
+from service.deadline import Deadline
+from service.flows.agent_call import AgentRun, Work, build_dispatch
+from service.ports import AgentFailure
+from tests.conftest import body
+from tests.fakes import handoff_for
+
+FOREVER = 60.0
+
+
+def a_request(text: str = "Did the rep visits lift Kisqali TRx?", *, preferences: dict[str, Any] | None = None, **parsed: Any) -> OrchestratorInput:
+    """Return a request; keywords replace fields of the parsed query."""
+    return OrchestratorInput.model_validate({**body(text, **parsed), "preferences": preferences})
+
+
+def an_entity(kind: str = "brand", value: str = "Kisqali", **fields: Any) -> ParsedEntity:
+    """Return an entity."""
+    return ParsedEntity.model_validate({"type": kind, "value": value, **fields})
+
+
+def a_decision(agent: str | None = "causal_impact", **fields: Any) -> RouteDecision:
+    """Return a decision that dispatches to an agent."""
+    given = {
+        "decision_id": uuid4(),
+        "query_id": uuid4(),
+        "action": "dispatch",
+        "intent": "causal_impact",
+        "confidence": 0.9,
+        "primary_agent": agent,
+        "flow": "single",
+        "oos_score": 0.1,
+        "rung": "student",
+        "router_version": "7",
+        "policy": "selective-risk",
+        "rationale": "because",
+    }
+    return RouteDecision.model_validate({**given, **fields})
+
+
+def an_agent(catalog: Catalog, name: str = "causal_impact", **fields: Any) -> Agent:
+    """Return an agent of the catalogue with fields replaced."""
+    return catalog.agent[name].model_copy(update=fields)
+
+
+def some_work(seconds: float = FOREVER, **fields: Any) -> Work:
+    """Return work that has `seconds` left."""
+    given: dict[str, Any] = {
+        "query_id": uuid4(),
+        "correlation_id": "corr-1",
+        "intent": "causal_impact",
+        "entities": (),
+        "context": {"raw_query": "Did it?"},
+        "required_confidence": None,
+        "deadline": Deadline.after(seconds),
+    }
+    return Work(**{**given, **fields})
+
+
+def a_dispatch(agent: Agent, work: Work | None = None) -> AgentDispatch:
+    """Return the first dispatch of some work to an agent."""
+    return build_dispatch(agent, work or some_work(), agent.timeout_ms / 1_000)
+
+
+def a_handoff(agent: Agent, status: HandoffStatus = HandoffStatus.SUCCESS, **result: Any) -> AgentHandoff:
+    """Return an agent's answer; keywords replace fields of its result."""
+    handoff = handoff_for(agent, a_dispatch(agent), status)
+    return handoff.model_copy(update={"result": handoff.result.model_copy(update=result)})
+
+
+def a_run(agent: Agent, answer: AgentHandoff | AgentFailure | None = None, **fields: Any) -> AgentRun:
+    """Return how an agent's part ended; a success unless an answer or failure is given."""
+    failure = answer if isinstance(answer, AgentFailure) else None
+    handoff = None if failure else answer if isinstance(answer, AgentHandoff) else a_handoff(agent)
+    return AgentRun(**{"agent": agent, "handoff": handoff, "failure": failure, "attempts": 1, "latency_ms": 5, **fields})
