@@ -97,3 +97,7 @@ def _exit(message: str) -> typer.Exit:
 def main() -> None:
     """Run the program."""
     sys.exit(app())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,5 @@
 """Fit the policy's thresholds on cross-fitted readings. Pure: readings in, `Policy` out."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,18 +69,18 @@ def act_threshold(probability: npt.NDArray[np.float64], correct: npt.NDArray[np.
     Thresholds are tested from strict to lax, stopping at the first that fails: fixed-sequence testing keeps the family-wise error
     without a correction (Angelopoulos et al. 2021, Learn then Test). When none passes: (1.01, 0), that is, never act alone.
     """
-    chosen, coverage = 1.01, 0.0
-    for threshold in _grid(probability, risk_target):
-        acted = probability >= threshold
-        errors = int((~correct[acted]).sum())
-        if binom.cdf(errors, int(acted.sum()), risk_target) > 1.0 - CONFIDENCE:
-            break
-        chosen, coverage = float(threshold), float(acted.mean())
-    return chosen, coverage
+    thresholds = _grid(probability, risk_target)
+    acted = probability[:, None] >= thresholds
+    errors = (acted & ~correct[:, None]).sum(axis=0)
+    fails = binom.cdf(errors, acted.sum(axis=0), risk_target) > 1.0 - CONFIDENCE
+    passed = int(np.argmax(np.append(fails, True)))
+    if passed == 0:
+        return 1.01, 0.0
+    return float(thresholds[passed - 1]), float(acted[:, passed - 1].mean())
 
 
-def _grid(probability: npt.NDArray[np.float64], risk_target: float) -> Sequence[float]:
+def _grid(probability: npt.NDArray[np.float64], risk_target: float) -> npt.NDArray[np.float64]:
     """Candidate thresholds, strict to lax: quantiles from the least that could pass down to the smallest probability."""
     least = np.ceil(np.log(1.0 - CONFIDENCE) / np.log(1.0 - risk_target)) * 2  # twice the rows that zero errors would need
     first = min(1.0, least / max(1, len(probability)))
-    return [float(np.quantile(probability, 1.0 - share)) for share in np.linspace(first, 1.0, 100)]
+    return np.quantile(probability, 1.0 - np.linspace(first, 1.0, 100))

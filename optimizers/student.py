@@ -86,7 +86,9 @@ def _folds(rows: Sequence[Row], targets: npt.NDArray[np.int64], seed: int) -> li
     writers = [r.writer for r in rows]
     names = {w for w in writers if w is not None}
     if len(names) >= 3 and None not in writers:
-        return list(GroupKFold(n_splits=min(MAX_FOLDS, len(names))).split(targets, targets, writers))
+        folds = list(GroupKFold(n_splits=min(MAX_FOLDS, len(names))).split(targets, targets, writers))
+        if all(len(np.unique(targets[train])) > 1 for train, _ in folds):  # else writers of one label each leave a fold with one class
+            return folds
     count = min(MAX_FOLDS, int(np.bincount(targets).min()))
     return list(StratifiedKFold(n_splits=count, shuffle=True, random_state=seed).split(targets, targets))
 

@@ -57,34 +57,43 @@ async def ask_service(url: str, text: str, key: str | None = None) -> Answer:
 
 async def run_all(settings: Settings, question: str, console: Console) -> int:
     """Start agents and service, wait until both are ready, ask, show, and serve until Ctrl-C. Return the exit code."""
-    started = time.monotonic()
     quiet = {"POINTSMAN_LOG_LEVEL": os.environ.get("POINTSMAN_LOG_LEVEL", "WARNING")}  # the answer is what this terminal is for
-    environment = (
-        os.environ | quiet | ({"POINTSMAN_AGENTS_BASE_URL": f"http://127.0.0.1:{AGENTS_PORT}"} if settings.agents_base_url is None else {})
-    )
+    environment = os.environ | quiet
     children: list[asyncio.subprocess.Process] = []
-    own_agents = settings.agents_base_url is None
+    commands: list[tuple[str, ...]] = [("serve", "--host", settings.host, "--port", str(settings.port))]
+    if settings.agents_base_url is None:
+        environment["POINTSMAN_AGENTS_BASE_URL"] = f"http://127.0.0.1:{AGENTS_PORT}"
+        commands.append(("agents", "--port", str(AGENTS_PORT)))
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    stopped = asyncio.create_task(stop.wait())
     try:
-        if own_agents:
-            children.append(await _start("agents", "--port", str(AGENTS_PORT), environment=environment))
-        children.append(
-            await _start(
-                "serve", "--host", settings.host, "--port", str(settings.port), environment=environment if own_agents else dict(os.environ)
-            )
-        )
-        url = service_url(settings)
-        with console.status("starting service and agents"):
-            await _ready(f"{url}/readyz", children)
-            if own_agents:
-                await _ready(f"http://127.0.0.1:{AGENTS_PORT}/healthz", children)
-        console.print(f"ready after {time.monotonic() - started:.1f} s: {url} (API at {url}/docs)", highlight=False)
-        with console.status("asking the first question"):
-            answer = await ask_service(url, question, os.environ.get("POINTSMAN_KEY"))
-        show_answer(question, answer, console)
-        console.print(f'Serving on {url}. Ask more with: .venv/bin/pointsman ask "..."   Stop with Ctrl-C.', highlight=False)
-        return await _until_stopped(children)
+        children += [await _start(*command, environment=environment) for command in commands]
+        ended = [asyncio.create_task(child.wait()) for child in children]
+        first = asyncio.create_task(_ask_first(settings, question, console, children))
+        await asyncio.wait([first, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if first.done():
+            first.result()
+            await asyncio.wait([*ended, stopped], return_when=asyncio.FIRST_COMPLETED)
+        first.cancel()
+        return 0 if stop.is_set() else 1
     finally:
         await _stop(children)
+
+
+async def _ask_first(settings: Settings, question: str, console: Console, children: Sequence[asyncio.subprocess.Process]) -> None:
+    """Wait until the children are ready, ask one question and show the answer."""
+    started, url = time.monotonic(), service_url(settings)
+    with console.status("starting service and agents"):
+        await _ready(f"{url}/readyz", children)
+        if settings.agents_base_url is None:
+            await _ready(f"http://127.0.0.1:{AGENTS_PORT}/healthz", children)
+    console.print(f"ready after {time.monotonic() - started:.1f} s: {url} (API at {url}/docs)", highlight=False)
+    with console.status("asking the first question"):
+        answer = await ask_service(url, question, os.environ.get("POINTSMAN_KEY"))
+    show_answer(question, answer, console)
+    console.print('Ask more with: .venv/bin/pointsman ask "..."   Stop with Ctrl-C.', highlight=False)
 
 
 def show_answer(question: str, answer: Answer, console: Console) -> None:
@@ -126,19 +135,6 @@ async def _ready(url: str, children: Sequence[asyncio.subprocess.Process]) -> No
                 last = type(exc).__name__
             await asyncio.sleep(0.05)
     raise NotAnswered(f"{url} was not ready within {READY_SECONDS:g} s: {last}")
-
-
-async def _until_stopped(children: Sequence[asyncio.subprocess.Process]) -> int:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    ended = [asyncio.create_task(child.wait()) for child in children]
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait([*ended, stopped], return_when=asyncio.FIRST_COMPLETED)
-    code = 0 if stop.is_set() else 1
-    for task in (*ended, stopped):
-        task.cancel()
-    return code
 
 
 async def _stop(children: Sequence[asyncio.subprocess.Process]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from service.contracts.query import ConversationTurn
 
 _FIELD_MARKER = re.compile(r"\[\[\s*##.*?(?:##\s*\]\]|$)", re.MULTILINE)
-_CHAT_TOKEN = re.compile(r"<\|.*?\|>|</?s>|\[/?INST\]|<(?:start|end)_of_turn>", re.IGNORECASE)
+_CHAT_TOKEN = re.compile(r"<\|.*?\|>|</?s>|\[/?INST\]|<(?:start|end)_of_turn>|<\||\|>", re.IGNORECASE)
 
 
 def quote(text: str, limit: int) -> str:

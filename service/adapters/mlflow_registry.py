@@ -47,6 +47,9 @@ class MlflowRegistry:
         Raises:
             ConfigurationError: the registry cannot be read.
         """
+        database = sqlite_path(self._uri)
+        if database is not None and not database.is_file():
+            return None  # reading must not create a store
         client = self._client()
         from mlflow.artifacts import download_artifacts
         from mlflow.exceptions import MlflowException

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
-from service.api import problems, routes
+from service.api import document, problems, routes
 from service.api.deps import State
 from service.api.middleware import JsonBodies, RequestId
 from service.bootstrap import Services, open_services
@@ -42,6 +42,7 @@ def create_app(settings: Settings | None = None, *, opener: Opener = open_servic
     )
     problems.install(app)
     app.include_router(routes.router)
+    document.install(app, routes.router)
     app.add_middleware(JsonBodies, max_bytes=chosen.max_body_bytes)
     app.add_middleware(RequestId)
     return app

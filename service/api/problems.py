@@ -1,7 +1,6 @@
 """Errors on the wire: the error tree, FastAPI's own errors and what nobody foresaw, all as RFC 9457 `application/problem+json`."""
 
 import logging
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -101,28 +100,6 @@ def install(app: FastAPI) -> None:
         error = PointsmanError("Something went wrong inside the service. The log has the request id.")
         request_id = _request_id(request)
         return respond(describe(error, request.scope["path"], request_id), {"X-Request-ID": request_id} if request_id else None)
-
-    app.openapi = _corrected(app)  # type: ignore[method-assign]  # FastAPI's documented way to change the document
-
-
-def _corrected(app: FastAPI) -> Callable[[], dict[str, Any]]:
-    """Return `app.openapi` without the 422 that FastAPI adds by itself and that is never given, and with the schema of problems."""
-    original = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = original()
-            for path in document["paths"].values():
-                for operation in path.values():
-                    operation["responses"].pop("422", None)
-            schemas = document["components"]["schemas"]
-            for unused in ("HTTPValidationError", "ValidationError"):
-                schemas.pop(unused, None)
-            described = Problem.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
-            schemas |= described.pop("$defs") | {"Problem": described}
-        return app.openapi_schema or original()
-
-    return openapi
 
 
 def documented(*errors: type[PointsmanError]) -> dict[int | str, dict[str, Any]]:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, ConfigDict, Field, Strict, StringConstraints
 
 from service.contracts.model import Contract, Instant, JsonObject, Probability
 
@@ -19,6 +19,8 @@ MAX_ENTITIES_READ = 1_000  # what comes after is not even checked: a body of bro
 
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=MAX_QUERY_CHARACTERS)]
+Number = Annotated[float, Strict()]  # no text and no truth value in place of a number
+Flag = Annotated[bool, Strict()]
 
 
 class EntityType(StrEnum):
@@ -45,8 +47,14 @@ class ParsedEntity(Contract):
 
     type: EntityType
     value: Annotated[str, StringConstraints(min_length=1, max_length=512)]
-    confidence: float = 1.0
+    confidence: Number = 1.0
     source: EntitySource = EntitySource.EXACT
+
+
+def _no_number(instant: object) -> object:
+    if isinstance(instant, int | float):
+        raise ValueError("must be text such as 2026-01-31T12:00:00Z")  # noqa: TRY004  (pydantic reports a ValueError by field)
+    return instant
 
 
 def _cut(entities: object) -> object:
@@ -60,10 +68,10 @@ class ParsedQuery(Contract):
     raw_query: Text
     intent: Annotated[str, StringConstraints(max_length=256)] | None = None
     entities: Annotated[tuple[ParsedEntity, ...] | None, BeforeValidator(_cut)] = None
-    confidence: float = 1.0
-    ambiguity_flag: bool = False
+    confidence: Number = 1.0
+    ambiguity_flag: Flag = False
     context: JsonObject | None = None
-    timestamp: Instant = Field(default_factory=lambda: datetime.now(UTC))
+    timestamp: Annotated[Instant, BeforeValidator(_no_number)] = Field(default_factory=lambda: datetime.now(UTC))
 
 
 class ConversationTurn(Contract):
@@ -88,8 +96,8 @@ class Preferences(Contract):
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
-    max_latency_ms: Annotated[int, Field(ge=1, le=3_600_000)] | None = None
-    required_confidence: Probability | None = None
+    max_latency_ms: Annotated[int, Strict(), Field(ge=1, le=3_600_000)] | None = None
+    required_confidence: Annotated[Probability, Strict()] | None = None
     depth: Depth = Depth.STANDARD
     rung: Literal["student", "lm"] | None = None
     agent: Identifier | None = None

@@ -3,7 +3,7 @@
 from typing import Annotated
 from uuid import UUID
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, Strict, StringConstraints, model_validator
 
 from service.contracts.model import Contract, Milliseconds, Probability
 
@@ -73,9 +73,9 @@ class Feedback(Contract):
 
     decision_id: UUID | None = None
     query_id: UUID | None = None
-    user_satisfaction: Annotated[float, Field(ge=1.0, le=5.0)] | None = None
-    answer_quality: Probability | None = None
-    was_rerouted: bool | None = None
+    user_satisfaction: Annotated[float, Strict(), Field(ge=1.0, le=5.0)] | None = None
+    answer_quality: Annotated[Probability, Strict()] | None = None
+    was_rerouted: Annotated[bool, Strict()] | None = None
     corrected_agent: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
 
     @model_validator(mode="after")

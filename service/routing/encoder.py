@@ -66,7 +66,7 @@ class Encoder:
         """Encode one text.
 
         Raises:
-            UnicodeEncodeError: the text holds a lone surrogate; the API rejects such bodies before.
+            TypeError: the text holds a lone surrogate; the API rejects such bodies before.
         """
         tokens = self._tokenizer.encode(text[:MAX_CHARACTERS])
         vector = self._pool(np.asarray([tokens.ids], np.int64), np.asarray([tokens.attention_mask], np.int64))[0]

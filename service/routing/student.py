@@ -105,12 +105,11 @@ class Student:
 
     def interpret(self, encoding: Encoding, logits: Matrix) -> Reading:
         """Turn logits into calibrated probabilities and the out-of-scope score."""
-        shares = _softmax(logits / self.weights.temperature)
-        inside = {label: float(p) for label, p in zip(self.weights.labels, shares, strict=True) if label != OUT_OF_SCOPE}
-        total = sum(inside.values())
-        scaled = {label: p / total if total > 0.0 else 1.0 / len(inside) for label, p in inside.items()}
-        best_first = dict(sorted(scaled.items(), key=lambda item: (-item[1], item[0])))
-        oos_score = 1.0 - total if OUT_OF_SCOPE in self.weights.labels else 1.0 - next(iter(best_first.values()))
+        cooled = dict(zip(self.weights.labels, np.asarray(logits, np.float64) / self.weights.temperature, strict=True))
+        shares = _softmax(cooled)
+        inside = _softmax({label: value for label, value in cooled.items() if label != OUT_OF_SCOPE})
+        best_first = dict(sorted(inside.items(), key=lambda item: (-item[1], item[0])))
+        oos_score = shares.get(OUT_OF_SCOPE, 1.0 - next(iter(best_first.values())))
         return Reading(best_first, min(1.0, max(0.0, oos_score)), encoding.vector)
 
     def nearest(self, vector: Matrix, count: int) -> list[Example]:
@@ -163,7 +162,7 @@ class Student:
             lexicon = Lexicon(tensors["lexicon.keys"], tensors["lexicon.idf"])
             student = cls(encoder, lexicon, weights, examples, tensors["examples.vectors"].astype(np.float32))
             student.check()
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as exc:
+        except (SafetensorError, OSError, LookupError, TypeError, ValueError) as exc:
             raise ConfigurationError(f"The student {path} cannot be read: {exc!r}") from exc
         return student
 
@@ -175,6 +174,7 @@ class Student:
         """
         rows, grams = len(self.weights.labels), len(self.lexicon.keys)
         shapes = {
+            "coef": (self.weights.coef.shape[:1], (rows,)),
             "intercept": (self.weights.intercept.shape, (rows,)),
             "lexicon.idf": (self.lexicon.idf.shape, (grams,)),
             "examples": (self.vectors.shape[:1], (len(self.examples),)),
@@ -188,7 +188,7 @@ class Student:
         self.nearest(self.read("rehearsal").vector, 1)
 
 
-def _softmax(logits: Matrix) -> Matrix:
-    powers = np.exp(logits - logits.max())
-    shares: Matrix = powers / powers.sum()
-    return shares
+def _softmax(logits: dict[str, float]) -> dict[str, float]:
+    values = np.array(list(logits.values()))
+    powers = np.exp(values - values.max())
+    return dict(zip(logits, (powers / powers.sum()).tolist(), strict=True))

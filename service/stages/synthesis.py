@@ -120,7 +120,7 @@ class Synthesize:
 def word(finding: Finding) -> str:
     """Word a finding without an LM: the summary, then the evidence that it does not repeat, then the caveats."""
     parts = [finding.summary]
-    evidence = [e for e in finding.evidence if e != finding.summary]
+    evidence = [e for e in finding.evidence if e.strip() not in {"", finding.summary}]
     if evidence:
         parts.append("Evidence:\n" + "\n".join(f"- {e}" for e in evidence[:MAX_EVIDENCE]))
     if finding.caveats:
@@ -132,10 +132,10 @@ def summarize(handoff: AgentHandoff) -> str:
     """Return the agent's own `summary`, or else its first evidence, which states the finding, or else its scalar outputs as a list."""
     output = handoff.result.primary_output
     summary = output.get("summary")
-    if isinstance(summary, str) and summary.strip():
-        return summary.strip()
-    if handoff.result.evidence:
-        return handoff.result.evidence[0]
+    sentences = (summary if isinstance(summary, str) else "", *handoff.result.evidence)
+    first = next((s.strip() for s in sentences if s.strip()), None)
+    if first is not None:
+        return first
     scalars = [f"{name.replace('_', ' ')}: {_show(v)}" for name, v in output.items() if isinstance(v, str | int | float | bool)]
     listed = "; ".join(scalars[:MAX_SCALARS])
     return f"{handoff.agent_id} reports {listed}." if listed else f"{handoff.agent_id} has finished."

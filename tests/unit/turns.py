@@ -11,6 +11,8 @@ from service.contracts.query import OrchestratorInput, ParsedEntity
 from service.deadline import Deadline
 from service.flows.agent_call import AgentRun, Work, build_dispatch
 from service.ports import AgentFailure
+from service.programs import Router
+from service.routing.policy import Policy
 from tests.conftest import body
 from tests.fakes import handoff_for
 
@@ -81,3 +83,10 @@ def a_run(agent: Agent, answer: AgentHandoff | AgentFailure | None = None, **fie
     failure = answer if isinstance(answer, AgentFailure) else None
     handoff = None if failure else answer if isinstance(answer, AgentHandoff) else a_handoff(agent)
     return AgentRun(**{"agent": agent, "handoff": handoff, "failure": failure, "attempts": 1, "latency_ms": 5, **fields})
+
+
+def a_router(**policy: Any) -> Router:
+    """Return a router for what comes after reading: it has a policy and no student."""
+    given = {"refuse_above": 0.8, "act_above": 0.9, "clarify_below": 0.5, "accepted_in_scope": 0.95, "risk_target": 0.02, "coverage": 0.6}
+    student: Any = None
+    return Router("7", student, Policy.model_validate({**given, **policy}), {"intent": {"demos": []}})

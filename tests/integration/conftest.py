@@ -1,0 +1,139 @@
+"""Real programs on free loopback ports: a bootstrapped working folder, the service, the agents, and servers that misbehave."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[2]
+READY_SECONDS = 90.0
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Program:
+    """A program of the system under way; `log` is what it has written."""
+
+    def __init__(self, arguments: list[str], folder: Path, environment: dict[str, str], probe: str) -> None:
+        self.url = probe.rsplit("/", 1)[0]
+        self._log = folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
+        with self._log.open("wb") as log:
+            clean = {k: v for k, v in os.environ.items() if not k.startswith("POINTSMAN_")}
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "service.cli", *arguments], cwd=folder, env=clean | environment, stdout=log, stderr=log
+            )
+        self._wait(probe)
+
+    @property
+    def log(self) -> str:
+        """What the program has written so far."""
+        return self._log.read_text(errors="replace")
+
+    def _wait(self, probe: str) -> None:
+        limit = time.monotonic() + READY_SECONDS
+        while time.monotonic() < limit:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the program ended with {self.process.returncode}:\n{self.log}")
+            try:
+                if httpx.get(probe, timeout=2.0).status_code == httpx.codes.OK:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.05)
+        self.stop()
+        raise RuntimeError(f"{probe} was not ready:\n{self.log}")
+
+    def kill(self) -> None:
+        """End the program at once, as the kernel would."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def stop(self) -> None:
+        """Ask the program to end, and wait."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+@pytest.fixture(scope="session")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with a router version fitted from the whole seed set."""
+    folder = tmp_path_factory.mktemp("workplace")
+    program = [sys.executable, "-m", "optimizers.cli", "--bootstrap", "--seed-set", str(ROOT / "datasets" / "seed")]
+    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def agents(workplace: Path) -> Iterator[Program]:
+    """The built-in agents."""
+    port = free_port()
+    program = Program(["agents", "--port", str(port)], workplace, {}, f"http://127.0.0.1:{port}/healthz")
+    yield program
+    program.stop()
+
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def start_service(workplace: Path, agents: Program) -> Iterator[Start]:
+    """Start services with given settings; they end with the test."""
+    started: list[Program] = []
+
+    def start(**settings: str) -> Program:
+        port = free_port()
+        environment = {f"POINTSMAN_{name.upper()}": text for name, text in settings.items()}
+        environment.setdefault("POINTSMAN_AGENTS_BASE_URL", agents.url)
+        program = Program(["serve", "--port", str(port)], workplace, environment, f"http://127.0.0.1:{port}/readyz")
+        started.append(program)
+        return program
+
+    yield start
+    for program in started:
+        program.stop()
+
+
+@pytest.fixture(scope="module")
+def hanging_port() -> Iterator[int]:
+    """A port that accepts every connection and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
+        yield int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def closed_port() -> int:
+    """A port that nothing listens on."""
+    return free_port()
+
+
+async def gather_answers(url: str, bodies: list[dict[str, object]]) -> list[httpx.Response | httpx.TransportError]:
+    """Post all bodies at once; a broken connection is returned, not raised."""
+    async with httpx.AsyncClient(timeout=60.0, limits=httpx.Limits(max_connections=None)) as client:
+
+        async def post(body: dict[str, object]) -> httpx.Response | httpx.TransportError:
+            try:
+                return await client.post(url, json=body)
+            except httpx.TransportError as exc:
+                return exc
+
+        return await asyncio.gather(*(post(body) for body in bodies))

@@ -1,0 +1,124 @@
+"""The encoder turns any text into a unit vector in bounded time, alike alone and in a batch, and refuses a model that is not the one."""
+
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.errors import ConfigurationError
+from service.routing import encoder as module
+from service.routing.encoder import MAX_TOKENS, Encoder
+
+TEXTS = {
+    "a question": "Did the rep visits lift Kisqali TRx?",
+    "empty": "",
+    "blanks": " \n\t ",
+    "emoji": "🙂🚀 👩‍👩‍👧",
+    "German": "Hat der Außendienst den Umsatz gesteigert?",
+    "Chinese": "销售代表的拜访提高了处方量吗？",
+    "Arabic": "هل زادت الزيارات الوصفات؟",
+    "control characters": "a\x00b\x1b[31mc\ufffe",
+    "combining marks": "Z̸̢̛a̵l̶g̴o̷",
+    "one long word": "x" * 100_000,
+    "many words": "visit " * 20_000,
+    "long emoji": "🙂" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_every_text_has_a_unit_vector_in_bounded_time(encoder: Encoder, text: str) -> None:
+    """Whatever the script and length; what lies beyond the model's window is cut off before it costs anything."""
+    started = time.perf_counter()
+
+    encoding = encoder.encode(text)
+
+    assert time.perf_counter() - started < 1.0
+    assert np.linalg.norm(encoding.vector) == pytest.approx(1.0, abs=1e-5)
+    assert (encoding.vector.shape, encoding.vector.dtype) == ((384,), np.float32)
+    assert len(encoding.tokens) <= MAX_TOKENS - 2
+    assert 0.0 <= encoding.unknown_share <= 1.0
+
+
+def test_a_batch_is_encoded_as_each_text_alone_is(encoder: Encoder) -> None:
+    """In the order given, whatever the lengths; padding changes a quantized model's vector a little, never its direction."""
+    texts = [*(text[:200] for text in TEXTS.values()), *(f"question number {i} " * (i % 5) for i in range(30))]
+
+    together = encoder.encode_many(texts)
+
+    for text, encoding in zip(texts, together, strict=True):
+        alone = encoder.encode(text)
+        assert encoding.tokens == alone.tokens
+        assert encoding.unknown_share == alone.unknown_share
+        assert float(encoding.vector @ alone.vector) > 0.97
+
+
+def test_an_empty_batch_is_empty(encoder: Encoder) -> None:
+    """Nothing in, nothing out."""
+    assert encoder.encode_many([]) == []
+
+
+def test_the_same_text_has_the_same_vector(encoder: Encoder) -> None:
+    """Decisions can be made again."""
+    first, second = (encoder.encode("Where is the gap?") for _ in range(2))
+
+    np.testing.assert_array_equal(first.vector, second.vector)
+
+
+def test_what_means_the_same_is_nearer_than_what_does_not(encoder: Encoder) -> None:
+    """The vectors carry meaning, not spelling."""
+    question, same, other = (
+        encoder.encode(t).vector
+        for t in ("Release the new version of the model", "put the model update into production", "Who won the football match?")
+    )
+
+    assert question @ same > question @ other + 0.1
+
+
+def test_what_the_vocabulary_lacks_is_counted(encoder: Encoder) -> None:
+    """The share of unknown tokens tells a text that the model cannot read."""
+    assert encoder.encode("plain words").unknown_share == 0.0
+    assert encoder.encode("🜁🜂🜃").unknown_share == 1.0
+    assert encoder.encode("").unknown_share == 0.0
+
+
+@settings(max_examples=40)
+@given(text=st.text(max_size=100))
+def test_any_unicode_text_can_be_encoded(encoder: Encoder, text: str) -> None:
+    """No text breaks the tokenizer or yields a vector that is not finite."""
+    assert np.isfinite(encoder.encode(text).vector).all()
+
+
+def test_a_lone_surrogate_is_an_error_of_its_own_kind(encoder: Encoder) -> None:
+    """The API refuses such a body; whoever passes one on learns of it."""
+    with pytest.raises(TypeError, match="must be str"):
+        encoder.encode("\ud800")
+
+
+def test_a_folder_without_a_model_says_what_is_missing(tmp_path: Path) -> None:
+    """And how to get it."""
+    with pytest.raises(ConfigurationError, match=r"lacks .*model\.onnx"):
+        Encoder(tmp_path)
+
+
+def test_another_folder_is_read_and_has_a_name_of_its_own_content(tmp_path: Path, encoder: Encoder) -> None:
+    """A student fitted on one encoder is not served on another: the name is the model's hash."""
+    shutil.copy(module.TOKENIZER_FILE, tmp_path / "tokenizer.json")
+    (tmp_path / "model.onnx").write_bytes(module._locate(None)[0])
+
+    copied = Encoder(tmp_path)
+
+    assert copied.name == encoder.name == module.MODEL_SHA256[:16]
+    np.testing.assert_allclose(copied.encode("hello").vector, encoder.encode("hello").vector, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "value"), [("MODEL_SHA256", "0" * 64), ("MODEL_PACKAGE", "no_such_package")])
+def test_a_packaged_model_that_is_not_the_expected_one_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """The message says how to repair the installation."""
+    monkeypatch.setattr(module, name, value)
+
+    with pytest.raises(ConfigurationError, match="make install"):
+        Encoder()
