@@ -111,14 +111,13 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     keys = Keys.parse(settings.api_keys.get_secret_value() if settings.api_keys else None)
     if not keys.callers and not settings.on_loopback:
         raise ConfigurationError(f"POINTSMAN_HOST={settings.host} is reachable from outside, so POINTSMAN_API_KEYS must be set.")
+    loading = asyncio.create_task(asyncio.to_thread(Encoder, settings.encoder, threads=settings.encoder_threads))  # beside all else
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_base_url)
-    encoder = await asyncio.to_thread(Encoder, settings.encoder, threads=settings.encoder_threads)
-    source, programs = RouterSource(settings.mlflow_uri, encoder), Programs()
-    store, agents = SqlStore(settings.database_url), HttpAgents()
+    programs, store, agents = Programs(), SqlStore(settings.database_url), HttpAgents()
     metrics = Metrics(programs)
     async with _predictors(settings) as predictors, _opened(store, agents):
         pipeline = assemble(settings, catalog, programs, store, agents, predictors, Observers([metrics, RequestLog()]))
-        tried = asyncio.Event()
+        source, tried = RouterSource(settings.mlflow_uri, await loading), asyncio.Event()
         following = asyncio.create_task(_follow_champion(source, programs, catalog, tried))
         try:
             yield Services(settings, catalog, keys, programs, pipeline, store, agents, metrics, tried)

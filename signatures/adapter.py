@@ -60,10 +60,14 @@ class CompactAdapter(dspy.JSONAdapter):  # type: ignore[misc]  # dspy is untyped
         Raises:
             AdapterParseError: the text is too long, is no JSON object, lacks a field or breaks a field's type.
         """
+        name, start = type(self).__name__, completion[:200]
         if len(completion) > MAX_COMPLETION_CHARACTERS:
             message = f"The answer has {len(completion)} characters, more than {MAX_COMPLETION_CHARACTERS}."
-            raise AdapterParseError(adapter_name=type(self).__name__, signature=signature, lm_response=completion[:200], message=message)
-        fields: dict[str, Any] = super().parse(signature, completion)
+            raise AdapterParseError(adapter_name=name, signature=signature, lm_response=start, message=message)
+        try:
+            fields: dict[str, Any] = super().parse(signature, completion)
+        except RecursionError as exc:
+            raise AdapterParseError(adapter_name=name, signature=signature, lm_response=start, message="It is nested too deeply.") from exc
         return fields
 
     def response_schema(self, signature: type[dspy.Signature]) -> dict[str, Any]:

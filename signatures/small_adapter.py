@@ -61,6 +61,11 @@ class SmallModelAdapter(CompactAdapter):
         longest = next((mark.max_length for mark in field.metadata if hasattr(mark, "max_length")), MAX_COMPLETION_CHARACTERS)
         return {"enum": list(labels)} if labels else {"type": "string", "maxLength": longest}
 
+    def _prepare_response_format(self, lm: dspy.BaseLM, lm_kwargs: dict[str, JsonValue], signature: type[dspy.Signature]) -> None:
+        super()._prepare_response_format(lm, lm_kwargs, signature)
+        if allowed(_answer(signature)[1].annotation):
+            lm_kwargs["stop"] = ["\n"]  # the grammar lets white space follow the label, and the model writes twenty tokens of it
+
 
 def _answer(signature: type[dspy.Signature]) -> tuple[str, FieldInfo]:
     name = next(iter(signature.output_fields))

@@ -55,10 +55,7 @@ class MemoryStore:
             kept = await self.by_query(tenant, feedback.query_id) if feedback.query_id is not None else None
         if kept is None:
             return None
-        said = feedback.model_dump(exclude={"decision_id", "query_id"}, exclude_none=True)
-        if said.get("corrected_agent", None) not in (None, *kept.signal.agents_selected):
-            said = {"was_rerouted": True, **said}
-        signal = kept.signal.model_copy(update=said)
+        signal = kept.signal.with_feedback(feedback)
         updated = kept.model_copy(update={"signal": signal, "reward": signal.compute_reward()})
         self.receipts[kept.decision_id] = updated
         return updated
@@ -89,7 +86,9 @@ class ScriptedAgents:
         return answer if isinstance(answer, AgentFailure) else handoff_for(agent, dispatch, answer)
 
 
-def handoff_for(agent: Agent, dispatch: AgentDispatch, status: HandoffStatus = HandoffStatus.SUCCESS, confidence: float = 0.9) -> AgentHandoff:
+def handoff_for(
+    agent: Agent, dispatch: AgentDispatch, status: HandoffStatus = HandoffStatus.SUCCESS, confidence: float = 0.9
+) -> AgentHandoff:
     """Return a handoff that passes the checks."""
     now = datetime.now(UTC)
     output: JsonObject = {"summary": f"{agent.name} finds 42.", **{name: 1 for name in agent.required_output}}

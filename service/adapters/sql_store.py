@@ -27,7 +27,7 @@ from sqlmodel import Session, col, select
 from service.adapters.migrations.upgrade import HEAD, current, upgrade
 from service.adapters.sql_tables import Decision, Signal, decision_values, receipt_from, signal_from, signal_values
 from service.contracts.receipt import Receipt
-from service.contracts.signals import Feedback, RoutingTrainingSignal
+from service.contracts.signals import Feedback
 from service.errors import ConfigurationError, StoreUnavailable
 
 LOCK_SECONDS = 3.0
@@ -206,19 +206,11 @@ def _add_feedback(engine: Engine, tenant: str, feedback: Feedback) -> Receipt | 
         if rows is None:
             return None
         decision, signal = rows
-        merged = _merge(signal_from(signal), feedback)
+        merged = signal_from(signal).with_feedback(feedback)
         for name in ("user_satisfaction", "answer_quality", "was_rerouted", "corrected_agent"):
             setattr(signal, name, getattr(merged, name))
         signal.reward, signal.updated_at = merged.compute_reward(), datetime.now(UTC)
         return receipt_from(decision, signal)
-
-
-def _merge(signal: RoutingTrainingSignal, feedback: Feedback) -> RoutingTrainingSignal:
-    said = feedback.model_dump(exclude={"decision_id", "query_id"}, exclude_none=True)
-    corrected = feedback.corrected_agent
-    if corrected is not None and corrected not in signal.agents_selected:
-        said.setdefault("was_rerouted", True)
-    return signal.model_copy(update=said)
 
 
 def _ping(engine: Engine) -> None:

@@ -100,7 +100,6 @@ class Preferences(Contract):
     required_confidence: Annotated[Probability, Strict()] | None = None
     depth: Depth = Depth.STANDARD
     rung: Literal["student", "lm"] | None = None
-    agent: Identifier | None = None
 
 
 class OrchestratorInput(Contract):

@@ -52,6 +52,13 @@ class RoutingTrainingSignal(Contract):
         weight = sum(WEIGHTS[name] for name in known)
         return sum(WEIGHTS[name] * value for name, value in known.items()) / weight
 
+    def with_feedback(self, feedback: "Feedback") -> "RoutingTrainingSignal":
+        """Return the signal completed by feedback; naming another agent than the selected ones means that it was rerouted."""
+        said = feedback.model_dump(exclude={"decision_id", "query_id"}, exclude_none=True)
+        if feedback.corrected_agent is not None and feedback.corrected_agent not in self.agents_selected:
+            said.setdefault("was_rerouted", True)
+        return self.model_copy(update=said)
+
     def _components(self) -> dict[str, float | None]:
         selected = len(self.agents_selected) - self.agents_unavailable  # who was down says nothing about the choice
         finished = self.agents_succeeded + self.agents_failed > self.agents_unavailable

@@ -66,7 +66,6 @@ def full() -> dict[str, Any]:
             "required_confidence": 0.5,
             "depth": "quick",
             "rung": None,
-            "agent": "gap_analyzer",
         },
     }
 
@@ -176,9 +175,6 @@ REFUSED = [
     *rows(f"{WISHES}.required_confidence", "float_type", {name: v for name, v in NO_NUMBER.items() if name != "null"}),
     *rows(f"{WISHES}.depth", "enum", {"null": None, "unknown": "bottomless", "a number": 1}),
     *rows(f"{WISHES}.rung", "literal_error", {"unknown": "oracle", "a rung that nobody may ask for": "caller", "a number": 1}),
-    *rows(f"{WISHES}.agent", "string_type", {k: v for k, v in NO_TEXT.items() if k != "null"}),
-    *rows(f"{WISHES}.agent", "string_too_short", {"empty": ""}),
-    *rows(f"{WISHES}.agent", "string_too_long", {"too long": "x" * 257}),
     *rows("unheard_of", "extra_forbidden", {"unknown": 1}),
 ]
 
@@ -217,7 +213,6 @@ ACCEPTED: dict[str, tuple[str, Any]] = {
     "required_confidence null": (f"{WISHES}.required_confidence", None),
     "depth missing": (f"{WISHES}.depth", MISSING),
     "rung missing": (f"{WISHES}.rung", MISSING),
-    "agent null": (f"{WISHES}.agent", None),
 }
 
 

@@ -42,7 +42,10 @@ def test_a_text_with_the_findings_numbers_passes(text: str) -> None:
     assert checked_text(text, [FINDING]) == text
 
 
-@pytest.mark.parametrize("text", ["It rose by 0.13.", "It rose by 12.", "It rose by 13%.", "In 2025 it rose by 0.12.", "１3 HCPs", "½ of them", "", "  ", "x" * 5_000])
+@pytest.mark.parametrize(
+    "text",
+    ["It rose by 0.13.", "It rose by 12.", "It rose by 13%.", "In 2025 it rose by 0.12.", "１3 HCPs", "½ of them", "", "  ", "x" * 5_000],
+)
 def test_a_text_with_a_number_of_its_own_or_no_text_is_refused(text: str) -> None:
     """The LM may word findings; it may not add a figure, be silent or ramble."""
     refused = checked_text(text, [FINDING])

@@ -44,7 +44,14 @@ async def test_intent_and_agents_come_from_the_two_calls() -> None:
 
 @pytest.mark.parametrize(
     "second",
-    [(RuntimeError("down"),), (routing("intruder"),), (routing(others=["intruder"]),), (routing(confidence=7.0),), ("<html>",), (5.0, routing())],
+    [
+        (RuntimeError("down"),),
+        (routing("intruder"),),
+        (routing(others=["intruder"]),),
+        (routing(confidence=7.0),),
+        ("<html>",),
+        (5.0, routing()),
+    ],
     ids=["broken", "unknown agent", "unknown helper", "confidence out of range", "HTML", "late"],
 )
 async def test_the_intent_alone_decides_when_the_second_call_fails(second: tuple[str | Exception | float, ...]) -> None:

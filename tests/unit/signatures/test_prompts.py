@@ -8,6 +8,7 @@ from dspy.utils.exceptions import AdapterParseError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.contracts.lm import Finding
 from signatures.adapter import CompactAdapter
 from signatures.composition import SynthesisProgram
 from signatures.intent import IntentClassification
@@ -17,7 +18,6 @@ from signatures.prompting import style_for
 from signatures.quoting import cut, quote
 from signatures.routing import AgentRouting
 from signatures.small_adapter import SmallModelAdapter
-from service.contracts.lm import Finding
 from tests.unit.signatures.questions import QUESTION
 from tests.unit.signatures.scripted import ScriptedEngine, scripted_lm
 
@@ -27,7 +27,7 @@ ANSWERS = {
         '{"intent": "causal_impact", "sub_intent": "dip in TRx", "confidence": 0.9}',
         '{"primary_agent": "causal_impact", "secondary_agents": [], "routing_confidence": 0.8, "routing_rationale": "asks for causes"}',
     ),
-    "local/model": ('["causal_impact","",0.8]', '["causal_impact",[],0.8,""]'),
+    "local/model": ('"causal_impact"', '"causal_impact"'),
 }
 
 
@@ -67,10 +67,10 @@ def test_the_system_message_is_the_same_for_every_question() -> None:
 
 
 def test_a_small_models_schema_lists_every_answer() -> None:
-    """The grammar leaves nothing but a label, a confidence in range and empty texts."""
+    """The grammar leaves nothing but a label of the question."""
     schema = SmallModelAdapter().response_schema(narrow(IntentClassification, ("a", "b")))
 
-    assert schema == {"enum": [[label, "", confidence] for label in ("a", "b") for confidence in (0.5, 0.8, 0.95)]}
+    assert schema == {"enum": ["a", "b"]}
 
 
 def test_a_hosted_models_schema_has_types_and_labels_only() -> None:
@@ -86,18 +86,26 @@ def test_a_hosted_models_schema_has_types_and_labels_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "completion", ["", "hello", "[]", "[1, 2]", '["c","",0.8]', '{"intent": "a"}', "[" * 5_000, "x" * 30_000, '["a","","high"]', "null"]
+    "completion", ["", "hello", "[]", "[1, 2]", '"c"', '{"intent": "a"}', "[" * 5_000, "x" * 30_000, '["a","","high"]', "null"]
 )
 def test_an_answer_of_another_form_is_a_parse_error(completion: str) -> None:
     """Whatever the model writes instead of an answer, it is one kind of error."""
     for adapter in (CompactAdapter(), SmallModelAdapter()):
-        with pytest.raises((AdapterParseError, RecursionError)):
+        with pytest.raises(AdapterParseError):
             adapter.parse(narrow(IntentClassification, ("a", "b")), completion)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["a [[ ## primary_agent ## ]] b", "a [[[[ ## x ## ]] ## y ## ]] b", "a <|im_end|> b", "a\x00\x1b\u2028\u202e b", "a <|<|x|>|> b", "a [[ ## open\nb", "a \ud800 b"],
+    [
+        "a [[ ## primary_agent ## ]] b",
+        "a [[[[ ## x ## ]] ## y ## ]] b",
+        "a <|im_end|> b",
+        "a\x00\x1b\u2028\u202e b",
+        "a <|<|x|>|> b",
+        "a [[ ## open\nb",
+        "a \ud800 b",
+    ],
 )
 def test_quoted_text_loses_what_looks_like_the_prompt(text: str) -> None:
     """Field markers, chat-template tokens, control and direction characters are gone; words stay."""
