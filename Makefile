@@ -66,8 +66,9 @@ test: install-dev ## Run every check and test that needs no program besides Pyth
 	@$(BIN)/python -m pytest
 
 lock: ## Resolve the dependencies anew
-	$(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+	echo uv | $(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-header - -o requirements-installer.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
 
 clean: ## Remove environment and state (.venv, var, the local MLflow store)
 	rm -rf $(VENV) var mlruns/mlflow.db* mlruns/artifacts

@@ -1,161 +1,47 @@
 """Agents over real HTTP on loopback: whatever a server does, the client returns a handoff or the right failure, in time."""
 
-import asyncio
 import gzip
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from pydantic import AnyHttpUrl
 
 from service.adapters import http_agents
-from service.adapters.http_agents import CORRELATION_HEADER, DEADLINE_HEADER, FAILURES_TO_REST, HttpAgents
-from service.catalog.loader import load_catalog
-from service.catalog.model import Agent
+from service.adapters.http_agents import CORRELATION_HEADER, DEADLINE_HEADER, HttpAgents
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
 from service.errors import ErrorCode
 from service.flows.agent_call import CallAgent, build_dispatch
 from service.ports import AgentFailure
-from tests.fakes import Watcher, handoff_for
+from tests.contract.http_server import (
+    TIMEOUT,
+    Answer,
+    Request,
+    Server,
+    Writer,
+    agent_at,
+    answering,
+    free_port,
+    good,
+    hanging,
+    http,
+    saying,
+    send,
+    serving,
+)
+from tests.fakes import Watcher
 from tests.unit.turns import some_work
-
-CATALOG = load_catalog()
-TIMEOUT = 0.3
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
-
-
-@dataclass
-class Request:
-    """One request as it arrived."""
-
-    line: str
-    headers: dict[str, str]
-    body: dict[str, Any]
-
-
-@dataclass
-class Server:
-    """A bare HTTP server: `answer` gets the request and writes to the socket what it likes."""
-
-    answer: Callable[["Server", Request, Writer], Awaitable[None]]
-    requests: list[Request] = field(default_factory=list)
-    connections: int = 0
-    port: int = 0
-
-    async def serve(self, reader: Reader, writer: Writer) -> None:
-        """Answer the requests of one connection until it ends."""
-        self.connections += 1
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                line, *fields = head.decode("latin-1").strip().split("\r\n")
-                headers = {name.lower(): value.strip() for name, _, value in (f.partition(":") for f in fields)}
-                body = await reader.readexactly(int(headers["content-length"]))
-                self.requests.append(Request(line, headers, json.loads(body)))
-                await self.answer(self, self.requests[-1], writer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has left
-        finally:
-            writer.close()
-
-
-@asynccontextmanager
-async def serving(answer: Callable[[Server, Request, Writer], Awaitable[None]]) -> AsyncIterator[Server]:
-    """Serve on a free port of loopback, and end every connection at the end."""
-    state = Server(answer)
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def track(reader: Reader, writer: Writer) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        try:
-            await state.serve(reader, writer)
-        except asyncio.CancelledError:
-            pass
-
-    server = await asyncio.start_server(track, "127.0.0.1", 0)
-    state.port = server.sockets[0].getsockname()[1]
-    try:
-        yield state
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[HttpAgents]:
+    """The client under test, closed at the end."""
     agents = HttpAgents()
     yield agents
     await agents.close()
-
-
-def agent_at(*ports: int, name: str = "causal_impact", timeout_ms: int = int(TIMEOUT * 1_000), **fields: Any) -> Agent:
-    """Return an agent that listens on the given ports."""
-    urls = tuple(AnyHttpUrl(f"http://127.0.0.1:{port}/agents/{name}") for port in ports)
-    return CATALOG.agent[name].model_copy(update={"urls": urls, "timeout_ms": timeout_ms, **fields})
-
-
-async def send(client: HttpAgents, agent: Agent, *, timeout: float = TIMEOUT, deadline_ms: int = 1_234) -> AgentHandoff | AgentFailure:
-    """Send some work to an agent."""
-    return await client.send(agent, build_dispatch(agent, some_work(), timeout), timeout=timeout, deadline_ms=deadline_ms)
-
-
-async def free_port() -> int:
-    """Return a port on which nobody listens."""
-    server = await asyncio.start_server(lambda _, __: None, "127.0.0.1", 0)
-    port: int = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
-    return port
-
-
-def http(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
-    """Return a complete HTTP response."""
-    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *(f"{n.replace('_', '-')}: {v}" for n, v in headers.items())]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-
-
-def good(request: Request, agent: Agent = CATALOG.agent["causal_impact"]) -> dict[str, Any]:
-    """Return a handoff envelope that passes every check."""
-    dispatch = AgentDispatch.model_validate(request.body["dispatch"])
-    return {"handoff": handoff_for(agent, dispatch).model_dump(mode="json")}
-
-
-def answering(change: Callable[[dict[str, Any]], Any] = lambda envelope: envelope) -> Callable[[Server, Request, Writer], Awaitable[None]]:
-    """Answer with a good handoff, changed."""
-
-    async def answer(server: Server, request: Request, writer: Writer) -> None:
-        writer.write(http(json.dumps(change(good(request))).encode()))
-
-    return answer
-
-
-def saying(*parts: bytes, pause: float = 0.0, close: bool = False) -> Callable[[Server, Request, Writer], Awaitable[None]]:
-    """Write bytes, with pauses between them, and perhaps hang up."""
-
-    async def answer(server: Server, request: Request, writer: Writer) -> None:
-        for part in parts:
-            writer.write(part)
-            await writer.drain()
-            await asyncio.sleep(pause)
-        if close:
-            writer.close()
-
-    return answer
-
-
-async def hanging(server: Server, request: Request, writer: Writer) -> None:
-    """Never answer."""
-    await asyncio.sleep(60)
 
 
 async def test_a_good_handoff_is_returned(client: HttpAgents) -> None:
@@ -188,7 +74,7 @@ async def test_the_dispatch_arrives_as_specified(client: HttpAgents) -> None:
     assert "authorization" not in request.headers
 
 
-async def test_no_proxy_of_the_environment_comes_between(client: HttpAgents, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_proxy_of_the_environment_comes_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents are reached where the catalogue says."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{await free_port()}")
@@ -213,7 +99,7 @@ async def test_connections_are_used_again(client: HttpAgents) -> None:
 BIG = b"x" * 3_000
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 3000\r\n\r\n"
 T, U, E, H = ErrorCode.AGENT_TIMEOUT, ErrorCode.AGENT_UNAVAILABLE, ErrorCode.AGENT_ERROR, ErrorCode.HANDOFF_INVALID
-Fault = tuple[Callable[[Server, Request, Writer], Awaitable[None]], ErrorCode, bool, bool]
+Fault = tuple[Answer, ErrorCode, bool, bool]
 
 
 def without(*path: str) -> Callable[[dict[str, Any]], Any]:
@@ -244,12 +130,12 @@ def putting(value: Any, *path: str) -> Callable[[dict[str, Any]], Any]:
     return change
 
 
-def raw(body: bytes) -> Callable[[Server, Request, Writer], Awaitable[None]]:
+def raw(body: bytes) -> Answer:
     """Answer 200 with these bytes."""
     return saying(http(body))
 
 
-def planted(number: bytes) -> Callable[[Server, Request, Writer], Awaitable[None]]:
+def planted(number: bytes) -> Answer:
     """Answer with a handoff whose output holds a number that JSON text can write, but no contract admits."""
 
     async def answer(server: Server, request: Request, writer: Writer) -> None:
@@ -312,7 +198,7 @@ FAULTS: dict[str, Fault] = {  # what the server does: code, recoverable, unavail
 
 @pytest.mark.parametrize(("fault", "code", "recoverable", "unavailable"), FAULTS.values(), ids=FAULTS)
 async def test_every_fault_is_the_right_failure_in_time(
-    client: HttpAgents, fault: Callable[[Server, Request, Writer], Awaitable[None]], code: ErrorCode, recoverable: bool, unavailable: bool
+    client: HttpAgents, fault: Answer, code: ErrorCode, recoverable: bool, unavailable: bool
 ) -> None:
     """Never an exception, never later than the timeout; and the client serves on."""
     async with serving(fault) as server:
@@ -429,105 +315,3 @@ async def test_a_dispatch_is_retried_over_the_wire_until_it_is_answered(client: 
     assert {d["metadata"]["correlation_id"] for d in dispatches} == {"corr-1"}
     limits = [int(r.headers[DEADLINE_HEADER.lower()]) for r in server.requests]
     assert limits == pytest.approx([300, 450, 300], abs=15)
-
-
-async def test_an_agent_that_cannot_be_reached_is_left_alone_for_a_while(client: HttpAgents, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After three failures in a row; then it is tried again, and an answer clears its record."""
-    monkeypatch.setattr(http_agents, "REST_SECONDS", 0.1)
-    port = await free_port()
-    other = agent_at(port, name="explainer")
-    known = []
-
-    for _ in range(FAILURES_TO_REST):
-        known.append(client.available(agent_at(port)))
-        await send(client, agent_at(port))
-    resting = client.available(agent_at(port))
-    await asyncio.sleep(0.15)
-    rested = client.available(agent_at(port))
-    async with serving(answering()) as server:
-        assert isinstance(await send(client, agent_at(server.port)), AgentHandoff)
-    for _ in range(FAILURES_TO_REST - 1):
-        await send(client, agent_at(port))
-
-    assert known == [True, True, True]
-    assert (resting, rested, client.available(agent_at(port)), client.available(other)) == (False, True, True, True)
-
-
-async def test_failures_count_in_a_row_only(client: HttpAgents) -> None:
-    """Any answer, an error too, shows that the agent can be reached."""
-    port = await free_port()
-    async with serving(saying(http(b"{}", "500 Internal Server Error"))) as server:
-        for _ in range(3):
-            await send(client, agent_at(port))
-            await send(client, agent_at(port))
-            await send(client, agent_at(server.port))
-
-    assert client.available(agent_at(port))
-
-
-async def test_a_caller_in_a_hurry_does_not_send_an_agent_to_rest(client: HttpAgents) -> None:
-    """Silence after less than the agent's own time says nothing about the agent; after all of it, it does."""
-    async with serving(hanging) as server:
-        agent = agent_at(server.port)
-        hurried = [await send(client, agent, timeout=0.02) for _ in range(FAILURES_TO_REST)]
-        available = client.available(agent)
-        patient = [await send(client, agent) for _ in range(FAILURES_TO_REST)]
-
-    assert available
-    assert not client.available(agent)
-    assert [a.unavailable for a in hurried + patient if isinstance(a, AgentFailure)] == [False] * 3 + [True] * 3
-
-
-async def test_a_second_address_takes_over(client: HttpAgents) -> None:
-    """A retry goes to the next address of the catalogue, and stays there."""
-    async with serving(answering()) as server:
-        agent = agent_at(await free_port(), server.port)
-        answers = [await send(client, agent) for _ in range(3)]
-
-    assert [type(a) for a in answers] == [AgentFailure, AgentHandoff, AgentHandoff]
-
-
-async def test_one_slow_agent_does_not_hold_up_another(client: HttpAgents) -> None:
-    """Fifty calls that hang, and an answer meanwhile."""
-    async with serving(hanging) as slow, serving(answering()) as quick:
-        hanging_calls = [asyncio.create_task(send(client, agent_at(slow.port, name="explainer"), timeout=5.0)) for _ in range(50)]
-        await asyncio.sleep(0.05)
-        started = time.monotonic()
-        answer = await send(client, agent_at(quick.port))
-        took = time.monotonic() - started
-        for call in hanging_calls:
-            call.cancel()
-        await asyncio.gather(*hanging_calls, return_exceptions=True)
-
-    assert isinstance(answer, AgentHandoff)
-    assert took < 0.25
-
-
-async def test_a_cancelled_call_leaves_nothing_behind(client: HttpAgents) -> None:
-    """The connection is closed, no task stays, no failure is counted, and the next call is served."""
-    left = asyncio.Event()
-
-    async def waiting(server: Server, request: Request, writer: Writer) -> None:
-        if len(server.requests) > 1:
-            return await answering()(server, request, writer)
-        try:
-            await asyncio.sleep(60)
-        finally:
-            left.set()
-
-    async with serving(waiting) as server:
-        agent = agent_at(server.port)
-        before = asyncio.all_tasks()
-        call = asyncio.create_task(send(client, agent, timeout=30.0))
-        while not server.requests:
-            await asyncio.sleep(0.005)
-
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-
-        ours = {t for t in asyncio.all_tasks() - before if "Server.serve" not in repr(t) and "track" not in repr(t)}
-        assert ours == set()
-        assert client.available(agent)
-        assert isinstance(await send(client, agent), AgentHandoff)
-        assert server.connections == 2

@@ -20,11 +20,13 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 
 def http(body: bytes, status: str = "200 OK", kind: str = "application/json", length: int | None = None) -> bytes:
+    """Return an HTTP response."""
     size = len(body) if length is None else length
     return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n".encode() + body
 
 
 def completion(content: object) -> bytes:
+    """Return a chat completion with the content."""
     message = {"role": "assistant", "content": content}
     choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
     return http(json.dumps({"id": "1", "object": "chat.completion", "model": "test", "choices": choices, "usage": {}}).encode())
@@ -44,10 +46,12 @@ def answering(*responses: bytes) -> Handler:
 
 
 async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Accept and never answer."""
     await asyncio.sleep(60)
 
 
 async def dripping(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Announce a long body and send a byte now and then."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n")
     for _ in range(600):
         writer.write(b" ")
@@ -56,6 +60,7 @@ async def dripping(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Send chunks without end."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
     for _ in range(100_000):
         writer.write(b"400\r\n" + b"x" * 1024 + b"\r\n")
@@ -64,11 +69,13 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def hanging_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Close the connection at once."""
     writer.close()
 
 
 @asynccontextmanager
 async def served(handler: Handler) -> AsyncIterator[str]:
+    """Serve the handler on a free port."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,6 +101,7 @@ async def served(handler: Handler) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def asking(address: str) -> AsyncIterator[DspyPredictors]:
+    """Make predictors that ask the address."""
     predictors = DspyPredictors(LMEndpoint("openai/test", address, "key"))
     await predictors.warm()
     try:

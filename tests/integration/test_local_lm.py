@@ -40,6 +40,21 @@ THINGS = [
 ]
 
 
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from service.adapters.local_lm import LocalLM
+
+async def main():
+    lm = LocalLM(Path(sys.argv[1]))
+    await lm.start()
+    print(lm.pid, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
 def questions() -> list[LMQuestion]:
     """Fifty questions, all different, each with four options and six examples."""
     made = []
@@ -58,6 +73,7 @@ def questions() -> list[LMQuestion]:
 
 @pytest.fixture(scope="module")
 def gguf() -> Path:
+    """The model file, or a skip that names the command to fetch it."""
     path = Path(os.environ.get("POINTSMAN_LM_GGUF") or ROOT / "var/models/smollm2-135m.gguf")
     if not path.is_file():
         reason = f"no language model at {path}: run `make lm`"
@@ -69,6 +85,7 @@ def gguf() -> Path:
 
 @pytest.fixture
 async def local(gguf: Path) -> AsyncIterator[tuple[LocalLM, DspyPredictors]]:
+    """A running local LM with predictors that ask it."""
     lm = LocalLM(gguf)
     predictors = DspyPredictors(await lm.start())
     await predictors.warm()
@@ -78,6 +95,7 @@ async def local(gguf: Path) -> AsyncIterator[tuple[LocalLM, DspyPredictors]]:
 
 
 def alive(pid: int) -> bool:
+    """Say whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -85,6 +103,7 @@ def alive(pid: int) -> bool:
 
 
 async def gone(pid: int, seconds: float) -> bool:
+    """Wait until the process has ended."""
     deadline = time.monotonic() + seconds
     while alive(pid) and time.monotonic() < deadline:
         await asyncio.sleep(0.05)
@@ -137,12 +156,7 @@ async def test_closing_ends_the_child(gguf: Path) -> None:
 
 async def test_the_child_ends_when_its_owner_is_killed(gguf: Path) -> None:
     """Even an owner that cannot clean up leaves no orphan."""
-    code = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom service.adapters.local_lm import LocalLM\n"
-        "async def main():\n    lm = LocalLM(Path(sys.argv[1]))\n    await lm.start()\n    print(lm.pid, flush=True)\n    await asyncio.sleep(60)\n"
-        "asyncio.run(main())\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, str(gguf)], cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(gguf)], cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         child = int(await asyncio.to_thread(owner.stdout.readline))
         assert alive(child)

@@ -1,4 +1,4 @@
-"""The predictors' own parts: the breaker, the number check, the loop thread, and how failures are named. The wire is tested in integration."""
+"""The predictors' own parts: breaker, number check, loop thread, names of failures. The wire is tested in integration."""
 
 import asyncio
 import threading

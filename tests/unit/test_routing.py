@@ -142,7 +142,14 @@ CASES = {
     ),
     **{
         f"LM fails: {reason}": Case(
-            D, Rung.STUDENT, "causal_impact", (f"lm_{reason}", "low_routing_confidence"), asked=True, best=0.7, lm=HOSTED, answer=failed(reason)
+            D,
+            Rung.STUDENT,
+            "causal_impact",
+            (f"lm_{reason}", "low_routing_confidence"),
+            asked=True,
+            best=0.7,
+            lm=HOSTED,
+            answer=failed(reason),
         )
         for reason in ("timeout", "unavailable", "invalid_output", "breaker_open", "error")
     },

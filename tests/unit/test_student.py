@@ -20,8 +20,20 @@ from service.routing.encoder import Encoder, Encoding
 from service.routing.features import Lexicon
 from service.routing.student import OUT_OF_SCOPE, Example, Reading, Student, Weights
 
-GAP = ["where are we below potential", "which regions lag their target", "find untapped opportunity", "who trails the benchmark", "where do we leave sales"]
-HEALTH = ["is the pipeline up", "are all services running", "did the nightly job fail", "any errors in the platform", "is the system healthy"]
+GAP = [
+    "where are we below potential",
+    "which regions lag their target",
+    "find untapped opportunity",
+    "who trails the benchmark",
+    "where do we leave sales",
+]
+HEALTH = [
+    "is the pipeline up",
+    "are all services running",
+    "did the nightly job fail",
+    "any errors in the platform",
+    "is the system healthy",
+]
 OOS = ["what is the capital of France", "book me a flight", "write a poem about cats", "who won the match", "how do I cook rice"]
 ROWS = [Row(t, label) for label, texts in (("gap_analysis", GAP), ("health_check", HEALTH), (OUT_OF_SCOPE, OOS)) for t in texts]
 TWO = [row for row in ROWS if row.label != OUT_OF_SCOPE]
@@ -264,9 +276,7 @@ def test_a_file_that_does_not_fit_is_refused_when_it_is_loaded(
     ],
     ids=["missing", "empty", "something else", "cut off", "header of monstrous length"],
 )
-def test_a_file_that_is_no_student_is_refused(
-    student: Student, encoder: Encoder, tmp_path: Path, spoil: Callable[[Path], object]
-) -> None:
+def test_a_file_that_is_no_student_is_refused(student: Student, encoder: Encoder, tmp_path: Path, spoil: Callable[[Path], object]) -> None:
     """With the file's name, as a configuration error."""
     path = tmp_path / "s.safetensors"
     student.save(path)

@@ -131,7 +131,17 @@ def test_a_question_behind_a_greeting_is_not_social(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "empty"),
-    [("", True), (" \n\t ", True), ("?!…", True), ("🙂🙂", True), ("\u200b\ufeff", True), ("a", False), ("7", False), ("全部", False), ("٣", False)],
+    [
+        ("", True),
+        (" \n\t ", True),
+        ("?!…", True),
+        ("🙂🙂", True),
+        ("\u200b\ufeff", True),
+        ("a", False),
+        ("7", False),
+        ("全部", False),
+        ("٣", False),
+    ],
 )
 def test_a_text_without_letter_or_digit_is_empty(text: str, empty: bool) -> None:
     """Letters and digits of every script count."""

@@ -19,7 +19,9 @@ from tests.fakes import handoff_for
 FOREVER = 60.0
 
 
-def a_request(text: str = "Did the rep visits lift Kisqali TRx?", *, preferences: dict[str, Any] | None = None, **parsed: Any) -> OrchestratorInput:
+def a_request(
+    text: str = "Did the rep visits lift Kisqali TRx?", *, preferences: dict[str, Any] | None = None, **parsed: Any
+) -> OrchestratorInput:
     """Return a request; keywords replace fields of the parsed query."""
     return OrchestratorInput.model_validate({**body(text, **parsed), "preferences": preferences})
 

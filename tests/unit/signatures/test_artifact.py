@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from service.contracts.model import JsonObject
 from signatures.artifact import ArtifactError, Manifest, Metric, read_version, write_version
 
 MANIFEST = Manifest(
@@ -18,17 +19,19 @@ MANIFEST = Manifest(
     metrics={"accuracy": Metric(value=0.8, low=0.7, high=0.9, n=100)},
     parent_version="6",
 )
-STATE = {"signature": {"instructions": "x", "fields": []}, "demos": []}
+STATE: JsonObject = {"signature": {"instructions": "x", "fields": []}, "demos": []}
 
 
 @pytest.fixture
 def version(tmp_path: Path) -> Path:
+    """A router version on disk."""
     folder = tmp_path / "version"
     write_version(folder, MANIFEST, student=b"tensors", policy={"threshold": 0.5}, programs={"intent": STATE})
     return folder
 
 
 def edit(folder: Path, **changes: object) -> None:
+    """Change entries of the manifest."""
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(manifest | changes))
 

@@ -16,6 +16,7 @@ INTENT = '{"intent": "gap_analysis", "sub_intent": "lagging regions", "confidenc
 
 
 def routing(primary: str = "gap_analyzer", others: list[str] | None = None, confidence: float = 0.8) -> str:
+    """Return an answer to `AgentRouting`."""
     return json.dumps(
         {"primary_agent": primary, "secondary_agents": others or [], "routing_confidence": confidence, "routing_rationale": "r" * 500}
     )
@@ -24,6 +25,7 @@ def routing(primary: str = "gap_analyzer", others: list[str] | None = None, conf
 async def ask(
     *answers: str | Exception | float, question: LMQuestion = QUESTION, seconds: float | None = None
 ) -> tuple[dspy.Prediction, ScriptedEngine]:
+    """Ask the program once, with scripted answers."""
     lm, engine = scripted_lm(*answers)
     with dspy.context(lm=lm, adapter=CompactAdapter(), trace=None, disable_history=True):
         program = RoutingProgram().load_programs(question.programs)

@@ -15,7 +15,7 @@ from signatures.narrowing import allowed, describe, narrow
 from signatures.response import ResponseSynthesis
 from signatures.routing import AgentRouting
 
-SPECIFIED = {
+SPECIFIED: dict[str, tuple[type[dspy.Signature], list[str], list[str]]] = {
     "intent": (IntentClassification, ["query", "conversation_context"], ["intent", "sub_intent", "confidence"]),
     "routing": (
         AgentRouting,

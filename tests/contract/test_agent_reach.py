@@ -1,0 +1,117 @@
+"""Agents that cannot be reached are left alone for a while, for the right reasons, and never hold anything else up."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from service.adapters import http_agents
+from service.adapters.http_agents import FAILURES_TO_REST, HttpAgents
+from service.contracts.handoff import AgentHandoff
+from service.ports import AgentFailure
+from tests.contract.http_server import Request, Server, Writer, agent_at, answering, free_port, hanging, http, saying, send, serving
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[HttpAgents]:
+    """The client under test, closed at the end."""
+    agents = HttpAgents()
+    yield agents
+    await agents.close()
+
+
+async def test_an_agent_that_cannot_be_reached_is_left_alone_for_a_while(client: HttpAgents, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After three failures in a row; then it is tried again, and an answer clears its record."""
+    monkeypatch.setattr(http_agents, "REST_SECONDS", 0.1)
+    port = await free_port()
+    other = agent_at(port, name="explainer")
+    known = []
+
+    for _ in range(FAILURES_TO_REST):
+        known.append(client.available(agent_at(port)))
+        await send(client, agent_at(port))
+    resting = client.available(agent_at(port))
+    await asyncio.sleep(0.15)
+    rested = client.available(agent_at(port))
+    async with serving(answering()) as server:
+        assert isinstance(await send(client, agent_at(server.port)), AgentHandoff)
+    for _ in range(FAILURES_TO_REST - 1):
+        await send(client, agent_at(port))
+
+    assert known == [True, True, True]
+    assert (resting, rested, client.available(agent_at(port)), client.available(other)) == (False, True, True, True)
+
+
+async def test_failures_count_in_a_row_only(client: HttpAgents) -> None:
+    """Any answer, an error too, shows that the agent can be reached."""
+    port = await free_port()
+    async with serving(saying(http(b"{}", "500 Internal Server Error"))) as server:
+        for _ in range(3):
+            await send(client, agent_at(port))
+            await send(client, agent_at(port))
+            await send(client, agent_at(server.port))
+
+    assert client.available(agent_at(port))
+
+
+async def test_a_caller_in_a_hurry_does_not_send_an_agent_to_rest(client: HttpAgents) -> None:
+    """Silence after less than the agent's own time says nothing about the agent; after all of it, it does."""
+    async with serving(hanging) as server:
+        agent = agent_at(server.port)
+        hurried = [await send(client, agent, timeout=0.02) for _ in range(FAILURES_TO_REST)]
+        available = client.available(agent)
+        patient = [await send(client, agent) for _ in range(FAILURES_TO_REST)]
+
+    assert available
+    assert not client.available(agent)
+    assert [a.unavailable for a in hurried + patient if isinstance(a, AgentFailure)] == [False] * 3 + [True] * 3
+
+
+async def test_a_second_address_takes_over(client: HttpAgents) -> None:
+    """A retry goes to the next address of the catalogue, and stays there."""
+    async with serving(answering()) as server:
+        agent = agent_at(await free_port(), server.port)
+        answers = [await send(client, agent) for _ in range(3)]
+
+    assert [type(a) for a in answers] == [AgentFailure, AgentHandoff, AgentHandoff]
+
+
+async def test_one_slow_agent_does_not_hold_up_another(client: HttpAgents) -> None:
+    """Fifty calls that hang, and an answer meanwhile."""
+    async with serving(hanging) as slow, serving(answering()) as quick:
+        hanging_calls = [asyncio.create_task(send(client, agent_at(slow.port, name="explainer"), timeout=5.0)) for _ in range(50)]
+        await asyncio.sleep(0.05)
+        started = time.monotonic()
+        answer = await send(client, agent_at(quick.port))
+        took = time.monotonic() - started
+        for call in hanging_calls:
+            call.cancel()
+        await asyncio.gather(*hanging_calls, return_exceptions=True)
+
+    assert isinstance(answer, AgentHandoff)
+    assert took < 0.25
+
+
+async def test_a_cancelled_call_leaves_nothing_behind(client: HttpAgents) -> None:
+    """The connection is closed, no task stays, no failure is counted, and the next call is served."""
+
+    async def waiting(server: Server, request: Request, writer: Writer) -> None:
+        await (hanging if len(server.requests) == 1 else answering())(server, request, writer)
+
+    async with serving(waiting) as server:
+        agent = agent_at(server.port)
+        before = asyncio.all_tasks()
+        call = asyncio.create_task(send(client, agent, timeout=30.0))
+        while not server.requests:
+            await asyncio.sleep(0.005)
+
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+        ours = {t for t in asyncio.all_tasks() - before if "Server.serve" not in repr(t) and "track" not in repr(t)}
+        assert ours == set()
+        assert client.available(agent)
+        assert isinstance(await send(client, agent), AgentHandoff)
+        assert server.connections == 2
