@@ -136,13 +136,14 @@ def assemble(
     observer: Observer,
 ) -> Pipeline:
     """Join stages and ports into a pipeline; tests join their fakes with it."""
+    writer = settings.lm_strong or settings.lm  # a small local one would drop numbers and take the seconds that are left
     stages = Stages(
         triage=Triage(catalog=catalog, gazetteer=Gazetteer(catalog)),
         intent=ReadIntent(),
         routing=Route(catalog=catalog, predictors=predictors, lm=settings.lm),
         gate=Gate(catalog=catalog),
         dispatch=Dispatch(catalog=catalog, flows={"single": Single(call=CallAgent(client=agents, observer=observer))}),
-        synthesis=Synthesize(catalog=catalog, predictors=predictors),
+        synthesis=Synthesize(catalog=catalog, predictors=predictors if writer != LOCAL_LM else None),
         commit=Commit(store=store, catalog_hash=catalog.hash),
     )
     budget = settings.decision_budget_ms / 1_000

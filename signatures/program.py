@@ -86,7 +86,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         """Answer one question within `seconds`.
 
         The prediction holds `intent`, `sub_intent`, `primary_agent`, `secondary_agents`, `confidence`, `rationale` and `complete`, which
-        is false when the intent alone decided because the second call failed or came too late.
+        is false when the intent alone decided, because the second call failed, came too late or was not worth it.
 
         Raises:
             DSPyError: the LM failed or its answer cannot be parsed.
@@ -97,14 +97,17 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         begun = clock()
         deadline = None if seconds is None else begun + seconds
         intent = await self._find_intent(question, deadline)
+        if intent.asked and not self.routing.demos and not self._address("routing")[0].unoptimized_routing:
+            return _by_intent_alone(question, intent, "this model chooses agents worse than that")
         if intent.asked and deadline is not None and deadline - clock() < WORTH_BEGINNING * (clock() - begun):
-            return _by_intent_alone(question, intent, TimeoutError())
+            return _by_intent_alone(question, intent, "the choice of agents would have come too late")
         try:
             return await self._choose_agents(question, intent, deadline)
         except (DSPyError, UnusableAnswer, TimeoutError) as exc:
             if not intent.asked:
                 raise
-            return _by_intent_alone(question, intent, exc)
+            late = isinstance(exc, TimeoutError)
+            return _by_intent_alone(question, intent, f"the choice of agents {'came too late' if late else 'failed'}")
 
     async def _find_intent(self, question: LMQuestion, deadline: float | None) -> _Intent:
         intents = tuple(dict.fromkeys(option.intent for option in question.options))
@@ -160,16 +163,15 @@ def _settings(name: str) -> dict[str, Any]:
     return {"temperature": INVENTORY[name].temperature, "max_tokens": INVENTORY[name].max_tokens}
 
 
-def _by_intent_alone(question: LMQuestion, intent: _Intent, cause: Exception) -> dspy.Prediction:
+def _by_intent_alone(question: LMQuestion, intent: _Intent, why: str) -> dspy.Prediction:
     agent = next(option.name for option in question.options if option.intent == intent.name)
-    why = "would have come too late" if isinstance(cause, TimeoutError) else "failed"
     return dspy.Prediction(
         intent=intent.name,
         sub_intent=intent.sub_intent,
         primary_agent=agent,
         secondary_agents=[],
         confidence=intent.confidence,
-        rationale=f"The intent alone decided: the agent that serves it was taken, because the choice of agents {why}.",
+        rationale=f"The intent alone decided: the agent that serves it was taken, because {why}.",
         complete=False,
     )
 

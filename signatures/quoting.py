@@ -30,7 +30,7 @@ def cut(text: str, limit: int) -> str:
         return text
     gap = " … "
     tail = (limit - len(gap)) // 4
-    return text[: limit - len(gap) - tail] + gap + text[len(text) - tail :]
+    return text[: limit - len(gap) - tail].rstrip() + gap + text[len(text) - tail :].lstrip()
 
 
 def quote_history(turns: Sequence[ConversationTurn], count: int, characters: int) -> str:

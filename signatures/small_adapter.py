@@ -17,6 +17,7 @@ from signatures.adapter import MAX_COMPLETION_CHARACTERS, CompactAdapter
 from signatures.narrowing import allowed
 
 UNSTATED_CONFIDENCE = 0.5
+_QUOTE = '"'
 
 
 class SmallModelAdapter(CompactAdapter):
@@ -43,9 +44,12 @@ class SmallModelAdapter(CompactAdapter):
         Raises:
             AdapterParseError: it is no JSON string, or no label that the question allows.
         """
-        name, _ = _answer(signature)
+        name, field = _answer(signature)
+        text = completion[:MAX_COMPLETION_CHARACTERS].strip().removeprefix("```json").removesuffix("```").strip()
+        if allowed(field.annotation) and text.startswith('"'):
+            text = f'"{text.strip(_QUOTE)}"'  # the stop below takes the closing quote away
         try:
-            value = json.loads(completion) if len(completion) <= MAX_COMPLETION_CHARACTERS else None
+            value = json.loads(text)
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, str):
@@ -64,7 +68,7 @@ class SmallModelAdapter(CompactAdapter):
     def _prepare_response_format(self, lm: dspy.BaseLM, lm_kwargs: dict[str, JsonValue], signature: type[dspy.Signature]) -> None:
         super()._prepare_response_format(lm, lm_kwargs, signature)
         if allowed(_answer(signature)[1].annotation):
-            lm_kwargs["stop"] = ["\n"]  # the grammar lets white space follow the label, and the model writes twenty tokens of it
+            lm_kwargs["stop"] = [f"{_QUOTE}\n"]  # the grammar lets white space follow the label, and a model writes twenty tokens of it
 
 
 def _answer(signature: type[dspy.Signature]) -> tuple[str, FieldInfo]:

@@ -7,11 +7,11 @@ A process of its own because loading and computing hold the interpreter, and bec
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import secrets
 import select
+import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -47,11 +47,11 @@ def spare_cores() -> int:
 
 
 class LocalLM:
-    """Starts and stops the child. Use `start()` once; `endpoint` is known from then on."""
+    """Starts and stops the child. Use `start()` once; it is bound to no event loop, so an optimizer may call it from `asyncio.run`."""
 
     def __init__(self, gguf: Path, *, threads: int | None = None, port: int = 0) -> None:
         self._gguf, self._threads, self._port = gguf, threads, port
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self, *, timeout: float = START_SECONDS) -> LMEndpoint:
         """Start the child and return its endpoint when it answers.
@@ -61,35 +61,29 @@ class LocalLM:
         """
         if not self._gguf.is_file():
             raise ConfigurationError(f"There is no language model at {self._gguf}. Run `make lm` to fetch the default one.")
-        threads = str(self._threads or spare_cores())
-        arguments = ["--gguf", str(self._gguf), "--threads", threads, "--port", str(self._port)]
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "service.adapters.local_lm", *arguments),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            cwd=Path(__file__).parents[2],
-        )
+        threads = spare_cores() if self._threads is None else self._threads
+        arguments = ["--gguf", str(self._gguf.resolve()), "--threads", str(threads), "--port", str(self._port)]
+        command = [sys.executable, "-m", "service.adapters.local_lm", *arguments]
+        pipe, root = subprocess.PIPE, Path(__file__).parents[2]
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=root)
         try:
-            async with asyncio.timeout(timeout):
-                ready = json.loads(await self._process.stdout.readline() or b"null")  # type: ignore[union-attr]  # a pipe was asked for
-        except (TimeoutError, ValueError) as exc:
-            await self.close()
-            raise ConfigurationError(f"The language model {self._gguf} did not start within {timeout:.0f} s.") from exc
+            line = await asyncio.to_thread(_first_line, self._process, timeout)
         except BaseException:
             await self.close()
             raise
-        if ready is None:
-            await self.close()
-            raise ConfigurationError(f"{self._gguf} cannot be loaded as a GGUF language model. Run `make lm` to fetch it again.")
-        _bypass_proxies(ready["host"])
-        return LMEndpoint(f"{PROVIDER}/{self._gguf.stem}", ready["address"], ready["key"])
+        if line:
+            ready = json.loads(line)
+            _bypass_proxies(ready["host"])
+            return LMEndpoint(f"{PROVIDER}/{self._gguf.stem}", ready["address"], ready["key"])
+        await self.close()
+        if line is None:
+            raise ConfigurationError(f"The language model {self._gguf} did not start within {timeout:.0f} s.")
+        raise ConfigurationError(f"{self._gguf} cannot be loaded as a GGUF language model. Run `make lm` to fetch it again.")
 
     @property
     def running(self) -> bool:
         """Say whether the child lives."""
-        return self._process is not None and self._process.returncode is None
+        return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
@@ -98,18 +92,27 @@ class LocalLM:
 
     async def close(self) -> None:
         """Stop the child; returns when it is gone. May be called twice."""
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        if self._process is not None:
+            await asyncio.to_thread(_stop, self._process)
+
+
+def _first_line(process: "subprocess.Popen[bytes]", timeout: float) -> bytes | None:
+    """Return what the child says first, nothing when it ended, or None when it said nothing in time."""
+    if process.stdout is None:
+        return b""
+    readable, _, _ = select.select([process.stdout], [], [], timeout)
+    return process.stdout.readline() if readable else None
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _bypass_proxies(host: str) -> None:

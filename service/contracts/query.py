@@ -10,12 +10,13 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import BeforeValidator, ConfigDict, Field, Strict, StringConstraints
+from pydantic_core import PydanticKnownError
 
 from service.contracts.model import Contract, Instant, JsonObject, Probability
 
 MAX_QUERY_CHARACTERS = 100_000
 MAX_HISTORY_TURNS = 200
-MAX_ENTITIES_READ = 1_000  # what comes after is not even checked: a body of broken entities would take seconds and a gigabyte to list
+MAX_ENTITIES_READ = 1_000  # what comes after is not even looked at, for the reason given at `_count`
 
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=MAX_QUERY_CHARACTERS)]
@@ -83,6 +84,14 @@ class ConversationTurn(Contract):
     content: Text = ""
 
 
+def _count(turns: object) -> object:
+    # Before any turn is looked at: a body of broken turns would take seconds and a gigabyte to list.
+    if isinstance(turns, list) and len(turns) > MAX_HISTORY_TURNS:
+        known = {"field_type": "Tuple", "max_length": MAX_HISTORY_TURNS, "actual_length": len(turns)}
+        raise PydanticKnownError("too_long", known)
+    return turns
+
+
 class Depth(StrEnum):
     """How many perspectives the caller wants."""
 
@@ -108,5 +117,5 @@ class OrchestratorInput(Contract):
     parsed_query: ParsedQuery
     user_id: Identifier
     session_id: Identifier
-    conversation_history: Annotated[tuple[ConversationTurn, ...], Field(max_length=MAX_HISTORY_TURNS)] = ()
+    conversation_history: Annotated[tuple[ConversationTurn, ...], Field(max_length=MAX_HISTORY_TURNS), BeforeValidator(_count)] = ()
     preferences: Preferences | None = None

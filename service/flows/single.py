@@ -16,12 +16,10 @@ class Single:
         runs: list[AgentRun] = []
         warnings = [Notice(code=s.code, message=_sentence(s.reason)) for s in verdict.skipped]
         for agent in verdict.chain:
-            run = await self._call(agent, work)
-            runs.append(run)
-            if run.handoff is not None:
+            runs.append(await self._call(agent, work))
+            if runs[-1].handoff is not None:
                 break
-            if run.failure is not None:
-                warnings.append(Notice(code=run.failure.code, message=_sentence(run.failure.detail)))
+        warnings += [Notice(code=run.failure.code, message=_sentence(run.failure.detail)) for run in runs if run.failure is not None]
         answered = bool(runs) and runs[-1].handoff is not None
         if answered and verdict.primary is not None and runs[-1].agent.name != verdict.primary.name:
             warnings.append(Notice(code="fallback_used", message=f"{runs[-1].agent.name} answers in place of {verdict.primary.name}."))

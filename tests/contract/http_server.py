@@ -50,8 +50,8 @@ class Server:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 line, *fields = head.decode("latin-1").strip().split("\r\n")
                 headers = {name.lower(): value.strip() for name, _, value in (f.partition(":") for f in fields)}
-                body = await reader.readexactly(int(headers["content-length"]))
-                self.requests.append(Request(line, headers, json.loads(body)))
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                self.requests.append(Request(line, headers, json.loads(body or b"null")))
                 await self.answer(self, self.requests[-1], writer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):

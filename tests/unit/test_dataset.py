@@ -25,11 +25,13 @@ GOOD = '{"text": "where is the gap", "label": "gap_analysis"}\n'
 
 @pytest.fixture(scope="module")
 def seed() -> list[Row]:
+    """The rows of the seed set."""
     return read_rows(DATASETS / "seed")
 
 
 @pytest.fixture(scope="module")
 def golden() -> list[Row]:
+    """The rows of the golden set."""
     return read_rows(DATASETS / "golden")
 
 

@@ -32,7 +32,7 @@ def plan(agent: str) -> Verdict:
     return Gate(catalog=CATALOG)(a_decision(agent), Caller(), lambda _: True)
 
 
-BUDGETS = {  # own timeout × (1 first + 1.5 extended + further retries), then the same for each fallback
+BUDGETS = {  # own timeout by (1 first + 1.5 extended + further retries), then the same for each fallback
     "model_deployer": 60_000 * 2.5,
     "causal_impact": 120_000 * 3.5 + 180_000 * 2.5,
     "drift_monitor": 60_000 * 3.5 + 60_000 * 3.5 + 180_000 * 2.5,

@@ -30,15 +30,18 @@ def gate(
     action: str = "dispatch",
     kinds: tuple[str, ...] = (),
 ) -> Verdict:
+    """Let the gate judge a decision for an agent."""
     decision = a_decision(agent, action=action, entities=[an_entity(kind, "x") for kind in kinds])
     return Gate(catalog=catalog)(decision, caller, lambda a: a.name not in down)
 
 
 def holding(*permissions: str) -> Caller:
+    """Return a caller whose key has these permissions only."""
     return Caller(tenant="acme", permissions=frozenset(permissions))
 
 
 def names(agents: tuple[Agent, ...]) -> list[str]:
+    """Return the agents' names."""
     return [a.name for a in agents]
 
 

@@ -1,27 +1,39 @@
 """Reading the intent joins what the student reads with what the caller says, as evidence of the right weight."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optimizers.dataset import Row
+from optimizers.student import fit
 from service.catalog.loader import load_catalog
 from service.programs import Router
+from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
 from service.stages.intent import AMBIGUOUS_CALLER, EXAMPLES, TRUSTED_CALLER, ReadIntent, Understanding, weigh_caller
 from service.stages.triage import Triage
-from tests.unit.turns import a_request
+from tests.unit.turns import a_request, a_router
 
 CATALOG = load_catalog()
 TRIAGE = Triage(catalog=CATALOG, gazetteer=Gazetteer(CATALOG))
 Read = Callable[..., Understanding]
 
 
+@pytest.fixture(scope="module")
+def quick(encoder: Encoder, some_rows: list[Row]) -> Router:
+    """A router that is fitted in a second: what is tested here is not how well it reads."""
+    return Router("quick", fit(some_rows[::4], encoder).student, a_router().policy)
+
+
 @pytest.fixture
-def read(router: Router) -> Read:
-    def _read(text: str = "Did the rep visits lift Kisqali TRx?", *, router: Router | None = router, **fields: Any) -> Understanding:
+def read(quick: Router) -> Read:
+    """What is understood of a request: by the fitted router, or the one given."""
+
+    def _read(text: str = "Did the rep visits lift Kisqali TRx?", *, router: Router | None = quick, **fields: Any) -> Understanding:
         return ReadIntent()(TRIAGE(a_request(text, **fields)), router)
 
     return _read
@@ -72,7 +84,7 @@ def test_the_caller_changes_nothing_between_the_other_intents(reading: dict[str,
 
     joined = weigh_caller(reading, intent, confidence)
 
-    for a, b in zip(others, others[1:], strict=False):
+    for a, b in pairwise(others):
         assert joined[a] * reading[b] == pytest.approx(joined[b] * reading[a])
 
 

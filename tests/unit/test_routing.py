@@ -50,6 +50,7 @@ PLAIN: dict[str, Any] = {
 
 
 def admitted(**fields: Any) -> Admitted:
+    """Return a plain question with fields replaced."""
     return Admitted(**{**PLAIN, **fields})
 
 
@@ -85,6 +86,7 @@ FORCED_STUDENT, FORCED_LM = {"preferences": Preferences(rung="student")}, {"pref
 
 
 def failed(reason: str) -> LMFailure:
+    """Return a failure of the LM."""
     return LMFailure(reason=reason, detail="scripted")
 
 
@@ -187,6 +189,7 @@ CASES = {
 
 
 async def decide(case: Case) -> tuple[RouteDecision, ScriptedPredictors | None]:
+    """Route a case; return the decision, and the LM to see what it was asked."""
     predictors = ScriptedPredictors(case.answer) if case.lm else None
     route = Route(catalog=CATALOG, predictors=predictors, lm=case.lm)
     reading = understood(case.best, case.oos, caller_decides=case.caller_decides)
@@ -196,7 +199,7 @@ async def decide(case: Case) -> tuple[RouteDecision, ScriptedPredictors | None]:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_the_right_rung_decides(case: Case) -> None:
-    """Rules, caller, student, LM, safe default: in this order, as far as the policy wants, with a warning for what was not as it should be."""
+    """Rules, caller, student, LM, safe default: in this order, as far as the policy wants, with a warning for each shortfall."""
     decision, predictors = await decide(case)
 
     assert (decision.action, decision.rung, decision.primary_agent) == (case.action, case.rung, case.agent)

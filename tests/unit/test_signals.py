@@ -177,3 +177,24 @@ def test_feedback_names_one_decision_and_says_something(fields: dict[str, Any], 
     else:
         with pytest.raises(ValidationError):
             Feedback.model_validate(fields)
+
+
+MERGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "satisfaction": ({"user_satisfaction": 2.0}, {"user_satisfaction": 2.0, "was_rerouted": None}),
+    "a later value replaces the earlier": ({"answer_quality": 0.0}, {"answer_quality": 0.0}),
+    "another agent was right": ({"corrected_agent": "b"}, {"corrected_agent": "b", "was_rerouted": True}),
+    "the selected agent was right": ({"corrected_agent": "a"}, {"corrected_agent": "a", "was_rerouted": None}),
+    "another agent, though said not to be rerouted": ({"corrected_agent": "b", "was_rerouted": False}, {"was_rerouted": False}),
+}
+
+
+@pytest.mark.parametrize(("said", "merged"), MERGES.values(), ids=MERGES)
+def test_feedback_completes_the_signal(said: dict[str, Any], merged: dict[str, Any]) -> None:
+    """What is said is taken, what is not said stays; naming another agent means that the question went to the wrong one."""
+    signal = a_signal(answer_quality=0.9)
+
+    completed = signal.with_feedback(Feedback.model_validate({"decision_id": uuid4(), **said}))
+
+    assert {name: getattr(completed, name) for name in merged} == merged
+    unsaid = signal.model_dump(exclude=said.keys() | {"was_rerouted"})
+    assert completed.model_dump(include=unsaid.keys()) == unsaid

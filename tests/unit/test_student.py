@@ -20,21 +20,14 @@ from service.routing.encoder import Encoder, Encoding
 from service.routing.features import Lexicon
 from service.routing.student import OUT_OF_SCOPE, Example, Reading, Student, Weights
 
-GAP = [
-    "where are we below potential",
-    "which regions lag their target",
-    "find untapped opportunity",
-    "who trails the benchmark",
-    "where do we leave sales",
-]
-HEALTH = [
-    "is the pipeline up",
-    "are all services running",
-    "did the nightly job fail",
-    "any errors in the platform",
-    "is the system healthy",
-]
-OOS = ["what is the capital of France", "book me a flight", "write a poem about cats", "who won the match", "how do I cook rice"]
+GAP = (
+    "where are we below potential; which regions lag their target; find untapped opportunity; who trails the benchmark; "
+    "where do we leave sales"
+).split("; ")
+HEALTH = (
+    "is the pipeline up; are all services running; did the nightly job fail; any errors in the platform; is the system healthy"
+).split("; ")
+OOS = "what is the capital of France; book me a flight; write a poem about cats; who won the match; how do I cook rice".split("; ")
 ROWS = [Row(t, label) for label, texts in (("gap_analysis", GAP), ("health_check", HEALTH), (OUT_OF_SCOPE, OOS)) for t in texts]
 TWO = [row for row in ROWS if row.label != OUT_OF_SCOPE]
 ODD_TEXTS = {
@@ -50,11 +43,13 @@ ODD_TEXTS = {
 
 @pytest.fixture(scope="module")
 def fitted(encoder: Encoder) -> Fit:
+    """A fit on fifteen rows."""
     return fit(ROWS, encoder)
 
 
 @pytest.fixture(scope="module")
 def student(fitted: Fit) -> Student:
+    """The student of that fit."""
     return fitted.student
 
 
@@ -309,6 +304,7 @@ TINY = {
     "the same text twice": [*TWO, TWO[0]],
     "writers": [Row(r.text, r.label, f"w{i % 5}") for i, r in enumerate(ROWS)],
     "writers of one label each": [Row(r.text, r.label, "ab"[i % 2] if r.label == "gap_analysis" else "c") for i, r in enumerate(TWO)],
+    "one label by one writer": [Row(r.text, r.label, "x" if r.label == OUT_OF_SCOPE else f"w{i % 3}") for i, r in enumerate(ROWS)],
     "some writers unknown": [Row(r.text, r.label, f"w{i % 5}" if i else None) for i, r in enumerate(ROWS)],
 }
 

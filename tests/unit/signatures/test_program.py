@@ -9,6 +9,7 @@ from dspy.utils.exceptions import AdapterParseError, DSPyError
 from service.contracts.lm import LMQuestion
 from signatures.adapter import CompactAdapter
 from signatures.program import RoutingProgram, UnusableAnswer
+from signatures.prompting import style_for
 from tests.unit.signatures.questions import QUESTION
 from tests.unit.signatures.scripted import ScriptedEngine, scripted_lm
 
@@ -141,3 +142,19 @@ def test_the_program_answers_synchronously_for_an_optimizer() -> None:
         found = RoutingProgram()(question=QUESTION)
 
     assert found.primary_agent == "gap_analyzer"
+
+
+async def test_a_small_model_is_asked_for_agents_only_once_it_has_been_optimized() -> None:
+    """Its plain second call makes the choice worse; optimized demonstrations are the evidence that it may be asked."""
+    style = style_for("local/model")
+    lm, engine = scripted_lm('"gap_analysis"', '"gap_analysis"', '"explainer"')
+    program = RoutingProgram(budget=style.budget)
+
+    with dspy.context(lm=lm, adapter=style.adapter, trace=None):
+        plain = await program.acall(question=QUESTION)
+        program.routing.demos = [{"query": "an old request", "primary_agent": "explainer"}]
+        optimized = await program.acall(question=QUESTION)
+
+    assert (plain.primary_agent, plain.complete) == ("gap_analyzer", False)
+    assert (optimized.primary_agent, optimized.complete) == ("explainer", True)
+    assert len(engine.requests) == 3
