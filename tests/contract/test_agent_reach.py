@@ -90,7 +90,7 @@ async def test_one_slow_agent_does_not_hold_up_another(client: HttpAgents) -> No
         await asyncio.gather(*hanging_calls, return_exceptions=True)
 
     assert isinstance(answer, AgentHandoff)
-    assert took < 0.25
+    assert took < 1.0
 
 
 async def test_a_cancelled_call_leaves_nothing_behind(client: HttpAgents) -> None:
