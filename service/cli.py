@@ -8,6 +8,7 @@ import asyncio
 import gc
 import json
 import sys
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -53,6 +54,7 @@ def agents(
 
     from service.agents.app import create_agents_app
 
+    warnings.filterwarnings("ignore", module=r"dowhy\.")  # its use of pandas is not the operator's business
     uvicorn.run(create_agents_app(), host=host, port=port, log_level="warning", access_log=False)
 
 

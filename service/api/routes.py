@@ -29,7 +29,9 @@ def _ok(example: Any) -> dict[int | str, dict[str, Any]]:  # noqa: ANN401  (any 
     return {200: {"content": {"application/json": {"example": example}}}}
 
 
-@router.post("/orchestrate", responses=problems.POSTED | _ok(examples.OUTPUT), tags=["turns"])
+@router.post(
+    "/orchestrate", summary="Answer a question through the agents", responses=problems.POSTED | _ok(examples.OUTPUT), tags=["turns"]
+)
 async def orchestrate(
     question: Question, services: ServicesDep, caller: CallerDep, request_id: RequestIdDep, response: Response
 ) -> OrchestratorOutput:
@@ -40,13 +42,17 @@ async def orchestrate(
     return answered.receipt.output
 
 
-@router.post("/route", responses=problems.POSTED_DECISION | _ok(examples.DECISION), tags=["turns"])
+@router.post(
+    "/route", summary="Decide without asking an agent", responses=problems.POSTED_DECISION | _ok(examples.DECISION), tags=["turns"]
+)
 async def route(question: Question, services: ServicesDep, _: CallerDep) -> RouteDecision:
     """Decide which agents should handle a question, without asking them. Nothing is stored."""
     return await services.pipeline.decide(question)
 
 
-@router.post("/feedback", responses=problems.POSTED_FEEDBACK | _ok(examples.FEEDBACK_RECEIPT), tags=["learning"])
+@router.post(
+    "/feedback", summary="Say how an answer was", responses=problems.POSTED_FEEDBACK | _ok(examples.FEEDBACK_RECEIPT), tags=["learning"]
+)
 async def feedback(
     said: Annotated[Feedback, Body(openapi_examples=examples.FEEDBACK)], services: ServicesDep, caller: CallerDep
 ) -> FeedbackReceipt:
@@ -59,7 +65,7 @@ async def feedback(
     return FeedbackReceipt(decision_id=receipt.decision_id, signal_id=receipt.signal.signal_id, reward=receipt.reward)
 
 
-@router.get("/decisions/{decision_id}", responses=problems.FETCHED | _ok(examples.RECEIPT), tags=["learning"])
+@router.get("/decisions/{decision_id}", summary="Explain a decision", responses=problems.FETCHED | _ok(examples.RECEIPT), tags=["learning"])
 async def decision(decision_id: UUID, services: ServicesDep, caller: CallerDep) -> Receipt:
     """Return the receipt of a decision, from which it can be explained and made again."""
     receipt = await services.store.by_decision(caller.tenant, decision_id)
@@ -68,25 +74,31 @@ async def decision(decision_id: UUID, services: ServicesDep, caller: CallerDep) 
     return receipt
 
 
-@router.get("/agents", responses=problems.LISTED | _ok([examples.AGENT]), tags=["catalogue"])
+@router.get("/agents", summary="List the agents", responses=problems.LISTED | _ok([examples.AGENT]), tags=["catalogue"])
 async def agents(services: ServicesDep, _: CallerDep) -> list[AgentListing]:
     """List the agents of the catalogue, and whether each may be called now."""
     return services.list_agents()
 
 
-@router.get("/intents", responses=problems.LISTED | _ok([examples.INTENT]), tags=["catalogue"])
+@router.get("/intents", summary="List the intents", responses=problems.LISTED | _ok([examples.INTENT]), tags=["catalogue"])
 async def intents(services: ServicesDep, _: CallerDep) -> list[IntentListing]:
     """List the intents of the catalogue, and who serves each."""
     return services.list_intents()
 
 
-@router.get("/healthz", responses=_ok({"status": "ok"}), tags=["operations"])
+@router.get("/healthz", summary="Is the process alive?", responses=_ok({"status": "ok"}), tags=["operations"])
 async def healthz() -> Health:
     """Say that the process is alive."""
     return Health()
 
 
-@router.get("/readyz", response_model=Readiness, responses=_ok(examples.READINESS) | examples.NOT_READY, tags=["operations"])
+@router.get(
+    "/readyz",
+    summary="Can it answer as configured?",
+    response_model=Readiness,
+    responses=_ok(examples.READINESS) | examples.NOT_READY,
+    tags=["operations"],
+)
 async def readyz(services: ServicesDep) -> Response:
     """Say whether the service can answer as configured, and which rungs of the cascade are in use."""
     try:
@@ -100,7 +112,11 @@ async def readyz(services: ServicesDep) -> Response:
 
 
 @router.get(
-    "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"example": examples.METRICS}}}}, tags=["operations"]
+    "/metrics",
+    summary="Metrics for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"example": examples.METRICS}}}},
+    tags=["operations"],
 )
 async def metrics(services: ServicesDep) -> Response:
     """Return the metrics in Prometheus' text format."""

@@ -20,7 +20,8 @@ from tests.fakes import handoff_for
 from tests.unit.turns import some_work
 
 CATALOG = load_catalog()
-TIMEOUT = 0.3
+TIMEOUT = 0.3  # seconds, for an agent that will not answer
+AMPLE = 10.0  # seconds, for one that will
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 Answer = Callable[["Server", "Request", Writer], Awaitable[None]]
 
@@ -124,7 +125,7 @@ def agent_at(*ports: int, name: str = "causal_impact", timeout_ms: int = int(TIM
     return CATALOG.agent[name].model_copy(update={"urls": urls, "timeout_ms": timeout_ms, **fields})
 
 
-async def send(client: HttpAgents, agent: Agent, *, timeout: float = TIMEOUT, deadline_ms: int = 1_234) -> AgentHandoff | AgentFailure:
+async def send(client: HttpAgents, agent: Agent, *, timeout: float = AMPLE, deadline_ms: int = 1_234) -> AgentHandoff | AgentFailure:
     """Send some work to an agent."""
     return await client.send(agent, build_dispatch(agent, some_work(), timeout), timeout=timeout, deadline_ms=deadline_ms)
 

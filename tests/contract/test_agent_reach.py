@@ -10,7 +10,20 @@ from service.adapters import http_agents
 from service.adapters.http_agents import FAILURES_TO_REST, HttpAgents
 from service.contracts.handoff import AgentHandoff
 from service.ports import AgentFailure
-from tests.contract.http_server import Request, Server, Writer, agent_at, answering, free_port, hanging, http, saying, send, serving
+from tests.contract.http_server import (
+    TIMEOUT,
+    Request,
+    Server,
+    Writer,
+    agent_at,
+    answering,
+    free_port,
+    hanging,
+    http,
+    saying,
+    send,
+    serving,
+)
 
 
 @pytest.fixture
@@ -61,7 +74,7 @@ async def test_a_caller_in_a_hurry_does_not_send_an_agent_to_rest(client: HttpAg
         agent = agent_at(server.port)
         hurried = [await send(client, agent, timeout=0.02) for _ in range(FAILURES_TO_REST)]
         available = client.available(agent)
-        patient = [await send(client, agent) for _ in range(FAILURES_TO_REST)]
+        patient = [await send(client, agent, timeout=TIMEOUT) for _ in range(FAILURES_TO_REST)]
 
     assert available
     assert not client.available(agent)
@@ -90,7 +103,7 @@ async def test_one_slow_agent_does_not_hold_up_another(client: HttpAgents) -> No
         await asyncio.gather(*hanging_calls, return_exceptions=True)
 
     assert isinstance(answer, AgentHandoff)
-    assert took < 1.0
+    assert took < 4.0
 
 
 async def test_a_cancelled_call_leaves_nothing_behind(client: HttpAgents) -> None:

@@ -17,6 +17,7 @@ from service.errors import ErrorCode
 from service.flows.agent_call import CallAgent, build_dispatch
 from service.ports import AgentFailure
 from tests.contract.http_server import (
+    AMPLE,
     TIMEOUT,
     Answer,
     Request,
@@ -48,9 +49,9 @@ async def test_a_good_handoff_is_returned(client: HttpAgents) -> None:
     """Field by field as the agent sent it; what it says beyond the contract is ignored."""
     async with serving(answering(lambda e: {**e, "more": 1, "handoff": {**e["handoff"], "mood": "fine"}})) as server:
         agent = agent_at(server.port)
-        dispatch = build_dispatch(agent, some_work(), TIMEOUT)
+        dispatch = build_dispatch(agent, some_work(), AMPLE)
 
-        handoff = await client.send(agent, dispatch, timeout=TIMEOUT, deadline_ms=1_234)
+        handoff = await client.send(agent, dispatch, timeout=AMPLE, deadline_ms=1_234)
 
     assert isinstance(handoff, AgentHandoff)
     assert (handoff.dispatch_id, handoff.agent_id) == (dispatch.dispatch_id, "causal_impact")
@@ -61,8 +62,8 @@ async def test_the_dispatch_arrives_as_specified(client: HttpAgents) -> None:
     """The envelope as JSON to the catalogue's path, with what is left of the deadline and the correlation id in headers."""
     async with serving(answering()) as server:
         agent = agent_at(server.port)
-        dispatch = build_dispatch(agent, some_work(context={"raw_query": "Did it? ü 🙂"}), TIMEOUT)
-        await client.send(agent, dispatch, timeout=TIMEOUT, deadline_ms=1_234)
+        dispatch = build_dispatch(agent, some_work(context={"raw_query": "Did it? ü 🙂"}), AMPLE)
+        await client.send(agent, dispatch, timeout=AMPLE, deadline_ms=1_234)
 
     request = server.requests[0]
     assert request.line == "POST /agents/causal_impact HTTP/1.1"
@@ -203,12 +204,12 @@ async def test_every_fault_is_the_right_failure_in_time(
     """Never an exception, never later than the timeout; and the client serves on."""
     async with serving(fault) as server:
         started = time.monotonic()
-        answer = await send(client, agent_at(server.port))
+        answer = await send(client, agent_at(server.port), timeout=TIMEOUT if code is T else AMPLE)
         took = time.monotonic() - started
 
     assert isinstance(answer, AgentFailure)
     assert (answer.code, answer.recoverable, answer.unavailable) == (code, recoverable, unavailable)
-    assert took < TIMEOUT + 0.7
+    assert took < TIMEOUT + 2.0
     assert answer.latency_ms <= took * 1_000 + 1
     assert answer.detail.startswith("causal_impact ")
     async with serving(answering()) as server:
@@ -307,11 +308,11 @@ async def test_a_dispatch_is_retried_over_the_wire_until_it_is_answered(client: 
             await answering()(server, request, writer)
 
     async with serving(recovering) as server:
-        run = await CallAgent(client=client, observer=Watcher(), jitter=lambda: 0.0)(agent_at(server.port), some_work(5.0))
+        run = await CallAgent(client=client, observer=Watcher(), jitter=lambda: 0.0)(agent_at(server.port, timeout_ms=800), some_work(10.0))
 
     assert (run.attempts, run.failure) == (3, None)
     dispatches = [r.body["dispatch"] for r in server.requests]
     assert len({d["dispatch_id"] for d in dispatches}) == 3
     assert {d["metadata"]["correlation_id"] for d in dispatches} == {"corr-1"}
     limits = [int(r.headers[DEADLINE_HEADER.lower()]) for r in server.requests]
-    assert limits == pytest.approx([300, 450, 300], abs=60)
+    assert limits == pytest.approx([800, 1_200, 800], abs=200)

@@ -169,7 +169,7 @@ def held_out(rows: int = 2_000, *, outside: int = 300) -> HeldOut:
     )
 
 
-@pytest.mark.parametrize("rows", [20, 21, 100, 2_000])
+@pytest.mark.parametrize("rows", [20, 30, 47, 2_000])
 def test_the_refusal_threshold_accepts_nineteen_of_twenty_in_scope_requests(rows: int) -> None:
     """At least 95 % of those in scope, and not many more than that."""
     data = held_out(rows)
