@@ -7,6 +7,11 @@ import structlog
 
 from service.ports import AgentCalled, RequestDone, StageDone
 
+_WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)  # a frame's locals hold user text
+
+
+_WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)  # a frame's locals hold user text
+
 
 def configure_logs(level: str) -> None:
     """Send the standard library's and structlog's events through one JSON renderer."""
@@ -22,7 +27,7 @@ def configure_logs(level: str) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.dict_tracebacks,
+                structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS),
                 structlog.processors.JSONRenderer(),
             ],
         )

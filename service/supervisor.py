@@ -50,9 +50,19 @@ async def ask_service(url: str, text: str, key: str | None = None) -> Answer:
     except httpx.TransportError as exc:
         raise NotAnswered(f"{url} cannot be reached ({type(exc).__name__}). Start it with: make run") from exc
     if response.status_code != httpx.codes.OK:
-        raise NotAnswered(f"{url} answered with {response.status_code}: {response.json().get('detail', response.text[:200])}")
+        raise NotAnswered(f"{url} answered with {response.status_code}: {_reason(response)}")
     answer: Answer = response.json()
     return answer
+
+
+def _reason(response: httpx.Response) -> str:
+    """Return a problem's detail or title, or else the start of whatever a proxy has sent."""
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = None
+    said = (problem.get("detail") or problem.get("title")) if isinstance(problem, dict) else None
+    return str(said or response.text[:200])
 
 
 async def run_all(settings: Settings, question: str, console: Console) -> int:

@@ -37,7 +37,7 @@ class HttpAgents:
     """`AgentClient` over one pooled httpx client. Follows no redirect and reads no more than `MAX_ANSWER_BYTES`."""
 
     def __init__(self, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        limits = httpx.Limits(max_connections=200, max_keepalive_connections=50)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # a shared bound would let one slow agent hold the rest
         self._client = httpx.AsyncClient(follow_redirects=False, limits=limits, timeout=None, transport=transport, trust_env=False)
         self._reach: dict[str, _Reach] = {}
 

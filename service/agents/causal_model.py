@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-import networkx as nx  # type: ignore[import-untyped]  # ships no types
+import networkx as nx
 import numpy as np
 import pandas as pd
 from dowhy import CausalModel

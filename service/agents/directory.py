@@ -92,6 +92,6 @@ def run_agent(name: str, dispatch: AgentDispatch) -> AgentHandoff:
 def _limit_math_threads() -> None:
     """Keep linear algebra on one thread: the matrices are small, and threads that spin on busy cores cost ten times more."""
     # Comes with scikit-learn, and imported here because this module must load nothing of that size.
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
+    from threadpoolctl import threadpool_limits
 
     threadpool_limits(limits=1)

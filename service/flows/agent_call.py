@@ -22,6 +22,7 @@ from service.errors import ErrorCode
 from service.ports import AgentCalled, AgentClient, AgentFailure, Observer
 
 EXTENDED = 1.5  # the first retry after a timeout gets this much more time
+MAX_REASON = 500  # characters of an agent's error message that are passed on
 BACKOFF = 0.1  # seconds before the first retry, doubled for each further one, with full jitter
 
 
@@ -60,7 +61,7 @@ class CallAgent:
 
     async def __call__(self, agent: Agent, work: Work) -> AgentRun:
         """Try the agent up to 1 + its retries times, all inside the work's deadline."""
-        started = time.monotonic()
+        started, dispatch_id = time.monotonic(), uuid4()  # one id for all attempts, by which an agent can know a repeated one
         timeout, extension = agent.timeout_ms / 1_000, EXTENDED
         handoff: AgentHandoff | None = None
         failure = _out_of_time(agent)
@@ -68,7 +69,7 @@ class CallAgent:
         attempts = 0
         while attempts <= agent.max_retries and work.deadline.left > 0.0:
             attempts += 1
-            dispatch = build_dispatch(agent, work, timeout)
+            dispatch = build_dispatch(agent, work, timeout, dispatch_id)
             answer = await self._attempt(agent, dispatch, work.deadline.within(timeout))
             checked = answer if isinstance(answer, AgentFailure) else check_handoff(agent, dispatch, answer)
             if not isinstance(checked, AgentFailure):
@@ -93,12 +94,12 @@ class CallAgent:
         return answer
 
 
-def build_dispatch(agent: Agent, work: Work, timeout: float) -> AgentDispatch:
+def build_dispatch(agent: Agent, work: Work, timeout: float, dispatch_id: UUID) -> AgentDispatch:
     """Write the dispatch for one attempt; `timeout` in seconds, cut to what the deadline leaves."""
     allowed_ms = max(1, int(work.deadline.within(timeout).left * 1_000))
     required = agent.required_confidence if work.required_confidence is None else work.required_confidence
     return AgentDispatch(
-        dispatch_id=uuid4(),
+        dispatch_id=dispatch_id,
         query_id=work.query_id,
         target_agent=agent.name,
         target_tier=agent.tier,
@@ -126,7 +127,7 @@ def check_handoff(agent: Agent, dispatch: AgentDispatch, handoff: AgentHandoff) 
         return fail(ErrorCode.HANDOFF_INVALID, f"{agent.name} answered dispatch {handoff.dispatch_id}, not {dispatch.dispatch_id}")
     if handoff.agent_id != agent.name:
         return fail(ErrorCode.HANDOFF_INVALID, f"{handoff.agent_id[:64]!r} answered for {agent.name}")
-    said = handoff.errors.error_message or "no reason given"
+    said = (handoff.errors.error_message or "no reason given")[:MAX_REASON]
     if execution.status is HandoffStatus.BLOCKED:
         return handoff, (Notice(code=ErrorCode.QC_GATE_BLOCKED, message=f"{agent.name} was stopped by its quality gate: {said}"),)
     if execution.status is HandoffStatus.TIMEOUT:

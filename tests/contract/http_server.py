@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 from pydantic import AnyHttpUrl
 
@@ -127,7 +128,7 @@ def agent_at(*ports: int, name: str = "causal_impact", timeout_ms: int = int(TIM
 
 async def send(client: HttpAgents, agent: Agent, *, timeout: float = AMPLE, deadline_ms: int = 1_234) -> AgentHandoff | AgentFailure:
     """Send some work to an agent."""
-    return await client.send(agent, build_dispatch(agent, some_work(), timeout), timeout=timeout, deadline_ms=deadline_ms)
+    return await client.send(agent, build_dispatch(agent, some_work(), timeout, uuid4()), timeout=timeout, deadline_ms=deadline_ms)
 
 
 def good(request: Request, agent: Agent = CATALOG.agent["causal_impact"]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ async def test_a_good_handoff_is_returned(client: HttpAgents) -> None:
     """Field by field as the agent sent it; what it says beyond the contract is ignored."""
     async with serving(answering(lambda e: {**e, "more": 1, "handoff": {**e["handoff"], "mood": "fine"}})) as server:
         agent = agent_at(server.port)
-        dispatch = build_dispatch(agent, some_work(), AMPLE)
+        dispatch = build_dispatch(agent, some_work(), AMPLE, uuid4())
 
         handoff = await client.send(agent, dispatch, timeout=AMPLE, deadline_ms=1_234)
 
@@ -62,7 +62,7 @@ async def test_the_dispatch_arrives_as_specified(client: HttpAgents) -> None:
     """The envelope as JSON to the catalogue's path, with what is left of the deadline and the correlation id in headers."""
     async with serving(answering()) as server:
         agent = agent_at(server.port)
-        dispatch = build_dispatch(agent, some_work(context={"raw_query": "Did it? ü 🙂"}), AMPLE)
+        dispatch = build_dispatch(agent, some_work(context={"raw_query": "Did it? ü 🙂"}), AMPLE, uuid4())
         await client.send(agent, dispatch, timeout=AMPLE, deadline_ms=1_234)
 
     request = server.requests[0]
@@ -312,7 +312,7 @@ async def test_a_dispatch_is_retried_over_the_wire_until_it_is_answered(client: 
 
     assert (run.attempts, run.failure) == (3, None)
     dispatches = [r.body["dispatch"] for r in server.requests]
-    assert len({d["dispatch_id"] for d in dispatches}) == 3
+    assert len({d["dispatch_id"] for d in dispatches}) == 1
     assert {d["metadata"]["correlation_id"] for d in dispatches} == {"corr-1"}
     limits = [int(r.headers[DEADLINE_HEADER.lower()]) for r in server.requests]
     assert limits == pytest.approx([800, 1_200, 800], abs=200)

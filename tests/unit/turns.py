@@ -71,7 +71,7 @@ def some_work(seconds: float = FOREVER, **fields: Any) -> Work:
 
 def a_dispatch(agent: Agent, work: Work | None = None) -> AgentDispatch:
     """Return the first dispatch of some work to an agent."""
-    return build_dispatch(agent, work or some_work(), agent.timeout_ms / 1_000)
+    return build_dispatch(agent, work or some_work(), agent.timeout_ms / 1_000, uuid4())
 
 
 def a_handoff(agent: Agent, status: HandoffStatus = HandoffStatus.SUCCESS, **result: Any) -> AgentHandoff:
