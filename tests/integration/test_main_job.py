@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import ROOT, body
 from tests.integration.conftest import Program, Start, gather_answers
 
+pytestmark = pytest.mark.timeout(600)  # the first test of a run fits a router
 SPECIFIED = {  # intent: (primary agent, who stands in while the agent is not built in)
     "causal_impact": ("causal_impact", None),
     "gap_analysis": ("gap_analyzer", None),
@@ -37,7 +38,6 @@ def golden() -> dict[str, list[str]]:
     return {label: [r["text"] for r in rows if r["label"] == label] for label in SPECIFIED}
 
 
-@pytest.mark.timeout(600)
 def test_each_intents_golden_queries_reach_the_specified_agent_or_its_specified_fallback(
     start_service: Start, golden: dict[str, list[str]]
 ) -> None:
@@ -81,7 +81,6 @@ def test_a_causal_question_is_answered_with_an_interval_that_covers_the_document
     assert receipt["signal"]["agents_succeeded"] == 1
 
 
-@pytest.mark.timeout(300)
 def test_every_delivered_response_survives_a_sigkill(start_service: Start, workplace: Path, tmp_path: Path) -> None:
     """200 concurrent requests, SIGKILL in their midst: each response that was delivered has its decision and signal in the database."""
     delivered: set[str] = set()

@@ -1,0 +1,1 @@
+"""Benchmarks and experiments that are run by hand."""
