@@ -1,5 +1,6 @@
 """`optimize ...`: make router versions. Exit codes: 0 done; 1 it could not be done; 2 wrong usage or data."""
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -9,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from service.adapters.router_source import recall
+from service.adapters.mlflow_registry import MlflowRegistry
+from service.adapters.router_source import recall, remember
 from service.errors import ConfigurationError
 from service.settings import read_settings
 
@@ -32,6 +34,8 @@ def optimize(
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing when there is a champion.")] = False,
     seed_set: Annotated[Path, typer.Option(help="Folder or file of labelled requests (JSON lines with text and label).")] = SEED_SET,
     golden: Annotated[Path | None, typer.Option(help="Labelled requests to measure on, once; never trained on.")] = None,
+    promote: Annotated[bool, typer.Option("--promote", help="Make it champion even when there is one, without further evidence.")] = False,
+    risk_target: Annotated[float, typer.Option(min=0.001, max=0.5, help="Largest share of errors where the student acts alone.")] = 0.02,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Make Pointsman's router better. `--bootstrap` makes the first version from labelled requests."""
@@ -41,11 +45,11 @@ def optimize(
         settings = read_settings()
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
-    present = recall(settings.mlflow_uri)
-    if if_missing and present is not None:
+    if if_missing and has_champion(settings.mlflow_uri):
         return
     test = golden if golden is not None else GOLDEN if seed_set == SEED_SET and GOLDEN.is_file() else None
     from optimizers import job  # scikit-learn and SciPy take seconds to import
+    from service.routing.encoder import Encoder
 
     with err.status("starting") as status:
         started = time.monotonic()
@@ -57,11 +61,30 @@ def optimize(
 
         try:
             made = job.bootstrap(
-                seed_set, test, mlflow_uri=settings.mlflow_uri, encoder_folder=settings.encoder, encoder_threads=2, progress=progress
+                seed_set,
+                test,
+                mlflow_uri=settings.mlflow_uri,
+                encoder=Encoder(settings.encoder, threads=os.cpu_count() or 1),
+                risk_target=risk_target,
+                promote=promote,
+                progress=progress,
             )
         except (ValueError, FileNotFoundError, ConfigurationError) as exc:
             raise _exit(str(exc)) from exc
     _show(made, as_json, time.monotonic() - started)
+
+
+def has_champion(mlflow_uri: str) -> bool:
+    """Say whether a champion is there: by the note of the last good version, else by the registry, which takes seconds to ask."""
+    if recall(mlflow_uri) is not None:
+        return True
+    try:
+        champion = MlflowRegistry(mlflow_uri).champion()
+    except ConfigurationError as exc:
+        raise _exit(str(exc)) from exc
+    if champion is not None:
+        remember(mlflow_uri, champion)
+    return champion is not None
 
 
 def _show(made: "Bootstrapped", as_json: bool, seconds: float) -> None:
@@ -80,13 +103,15 @@ def _show(made: "Bootstrapped", as_json: bool, seconds: float) -> None:
         table.add_row(name, f"{f.value:.3f}", f"{f.low:.3f} to {f.high:.3f}", str(f.n))
     out.print(table)
     policy = made.policy
-    out.print(
-        f"acts alone from probability {policy.act_above:.3f} (error at most {policy.risk_target:.0%} with 95 % confidence, "
-        f"{policy.coverage:.0%} of accepted requests); refuses above out-of-scope score {policy.refuse_above:.3f}",
-        highlight=False,
+    alone = (
+        f"acts alone from probability {policy.act_above:.3f} (error at most {policy.risk_target:.1%} with 95 % confidence, "
+        f"{policy.coverage:.0%} of accepted requests)"
+        if policy.coverage > 0.0
+        else f"never acts without a warning: too few rows to prove an error of at most {policy.risk_target:.1%}"
     )
+    out.print(f"{alone}; refuses above out-of-scope score {policy.refuse_above:.3f}", highlight=False)
     if made.alias != "champion":
-        out.print("There was a champion already, so this version is the challenger.")
+        out.print("There was a champion already, so this version is the challenger. To serve it without further evidence: --promote")
 
 
 def _exit(message: str) -> typer.Exit:

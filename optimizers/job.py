@@ -32,9 +32,16 @@ class Bootstrapped:
 
 
 def bootstrap(
-    seed_set: Path, golden: Path | None, *, mlflow_uri: str, encoder_folder: Path | None, encoder_threads: int, progress: Progress
+    seed_set: Path,
+    golden: Path | None,
+    *,
+    mlflow_uri: str,
+    encoder: Encoder,
+    risk_target: float,
+    promote: bool,
+    progress: Progress,
 ) -> Bootstrapped:
-    """Fit the first router and register it; it becomes champion when there is none.
+    """Fit a router and register it; it becomes champion when there is none, or when it is to be promoted.
 
     Raises:
         ValueError, FileNotFoundError: the seed set or the golden set cannot be used.
@@ -44,21 +51,21 @@ def bootstrap(
     leaked = {r.text.strip().lower() for r in rows} & {r.text.strip().lower() for r in test}
     if leaked:
         raise ValueError(f"{len(leaked)} golden texts are in the seed set too, such as {min(leaked)!r}. Take them out of one.")
-    fitted = fit(rows, Encoder(encoder_folder, threads=encoder_threads), seed=SEED, progress=progress)
+    fitted = fit(rows, encoder, seed=SEED, progress=progress)
     held_out = read_held_out(fitted)
-    policy = fit_policy(held_out)
+    policy = fit_policy(held_out, risk_target=risk_target)
     cross_fitted = Figure.share(int(held_out.correct[held_out.in_scope].sum()), int(held_out.in_scope.sum()))
     report = None
     if test:
         progress("evaluating once on the golden set")
         report = evaluate(test, fitted.student.read, policy.refuse_above)
     progress("registering in MLflow (a new store takes some seconds)")
-    registered, alias = _register(fitted, policy, cross_fitted, report, data_hash=hash_rows(rows), mlflow_uri=mlflow_uri)
+    registered, alias = _register(fitted, policy, cross_fitted, report, data_hash=hash_rows(rows), mlflow_uri=mlflow_uri, promote=promote)
     return Bootstrapped(registered, alias, policy, cross_fitted, report)
 
 
 def _register(
-    fitted: Fit, policy: Policy, cross_fitted: Figure, report: Report | None, *, data_hash: str, mlflow_uri: str
+    fitted: Fit, policy: Policy, cross_fitted: Figure, report: Report | None, *, data_hash: str, mlflow_uri: str, promote: bool
 ) -> tuple[RegisteredVersion, str]:
     figures = {"cross_fitted_accuracy": cross_fitted, **{f"golden_{n}": f for n, f in (report.figures() if report else {}).items()}}
     manifest = Manifest(
@@ -76,7 +83,7 @@ def _register(
         student = (Path(scratch) / STUDENT).read_bytes()
         write_version(folder, manifest, student=student, policy=policy.model_dump(mode="json"), programs={})
         params = {"job": "bootstrap", "data_hash": data_hash, "seed": str(SEED), "labels": str(len(fitted.student.labels))}
-        registered = registry.register(folder, params=params, metrics={name: f.value for name, f in figures.items()})
+        registered = registry.register(folder, params=params, metrics={name: f.value for name, f in figures.items()}, promote=promote)
     champion = registry.champion()
     if champion is not None and champion.number == registered.number:
         remember(mlflow_uri, registered)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -34,7 +34,8 @@ from service.stages.synthesis import Synthesize
 from service.stages.triage import Triage
 
 log = logging.getLogger(__name__)
-ROUTER_RETRY = 5.0  # seconds between attempts to find a first router version
+ROUTER_RETRY = 5.0  # seconds between attempts to find a champion
+CHAMPION_CHECK = 20.0  # seconds that the last good version serves before the registry is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,25 +189,39 @@ async def _predictors(settings: Settings) -> AsyncIterator[Predictors | None]:
 
 
 async def _follow_champion(source: ProgramSource, programs: Programs, catalog: Catalog, tried: asyncio.Event) -> None:
-    """Load the champion; where there is none yet, look again until there is. Sets `tried` after the first look."""
-    complained = ""
-    while programs.current is None:
-        try:
-            router = await asyncio.to_thread(source.load_champion)
-            if router is not None:
-                check_labels(router, catalog)
-                programs.swap(router)
-                log.info("router_loaded version=%s", router.version)
-                tried.set()
-                return
-            problem = "There is no router version with the alias champion. Run: optimize --bootstrap"
-        except ConfigurationError as exc:
-            problem = str(exc)
-        if problem != complained:
-            log.warning("no_router: %s", problem)
-            complained = problem
+    """Serve the last good version at once, and the registry's champion as soon as it is known; look again until it is.
+
+    Sets `tried` after the first look. Nothing that goes wrong here ends the service or this task.
+    """
+    await _load(source.load_last_good, programs, catalog)
+    if programs.current is not None:
         tried.set()
+        await asyncio.sleep(CHAMPION_CHECK)  # MLflow takes seconds of CPU to import: not in the first requests' way
+    complained = None
+    while True:
+        problem = await _load(source.load_champion, programs, catalog)
+        tried.set()
+        if problem is None:
+            return
+        if problem != complained:
+            log.warning("no_champion: %s", problem)
+            complained = problem
         await asyncio.sleep(ROUTER_RETRY)
+
+
+async def _load(load: Callable[[], Router | None], programs: Programs, catalog: Catalog) -> str | None:
+    """Load a version and serve it; return why not, or None."""
+    try:
+        router = await asyncio.to_thread(load)
+        if router is None:
+            return "There is no router version with the alias champion. Run: optimize --bootstrap"
+        check_labels(router, catalog)
+    except Exception as exc:  # noqa: BLE001  # the reload loop: whatever a version or a registry does, the service goes on
+        return f"{type(exc).__name__}: {exc}"
+    if programs.current is None or programs.current.version != router.version:
+        programs.swap(router)
+        log.info("router_loaded version=%s", router.version)
+    return None
 
 
 def check_labels(router: Router, catalog: Catalog) -> None:
@@ -219,5 +234,5 @@ def check_labels(router: Router, catalog: Catalog) -> None:
     if unknown:
         raise ConfigurationError(
             f"Router {router.version} was fitted for intents that the catalogue lacks: {', '.join(unknown)}. "
-            "Fit one for this catalogue with: optimize --bootstrap --seed-set FOLDER"
+            "Fit and serve one for this catalogue with: optimize --bootstrap --seed-set FOLDER --promote"
         )

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import uuid4
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 
 from service.errors import ConfigurationError, PointsmanError
+from service.listening import require_free_port
 from service.settings import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ app = typer.Typer(
 out, err = Console(), Console(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 T = TypeVar("T")
-GRACE_SECONDS = 30
+GRACE_SECONDS = 20  # less than the 30 s that Kubernetes waits
 
 
 @app.command(epilog="Example: `pointsman serve --port 8100`")
@@ -47,15 +49,20 @@ def serve(
 @app.command(epilog="Example: `pointsman agents --port 8101`")
 def agents(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8101,
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port; default POINTSMAN_AGENTS_PORT or 8101.")] = None,
 ) -> None:
     """Serve the built-in reference agents until Ctrl-C."""
     import uvicorn
 
     from service.agents.app import create_agents_app
 
+    try:
+        chosen = read_settings(agents_port=port).agents_port if port != 0 else 0
+        require_free_port(host, chosen, "Take another one with --port.")
+    except ConfigurationError as exc:
+        raise _exit(str(exc)) from exc
     warnings.filterwarnings("ignore", module=r"dowhy\.")  # its use of pandas is not the operator's business
-    uvicorn.run(create_agents_app(), host=host, port=port, log_level="warning", access_log=False)
+    uvicorn.run(create_agents_app(), host=host, port=chosen, log_level="warning", access_log=False)
 
 
 @app.command(epilog="Example: `pointsman run`")
@@ -131,6 +138,7 @@ async def _serve(host: str | None, port: int | None) -> None:
 
     settings = read_settings(host=host, port=port)
     configure_logs(settings.log_level)
+    require_free_port(settings.host, settings.port, "Set POINTSMAN_PORT to another port.")
     async with open_services(settings) as services:
         app_ = create_app(settings, opener=lambda _: nullcontext(services))
         gc.freeze()  # and none of it needs to be looked at again
@@ -158,6 +166,8 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
+    except ValidationError as exc:
+        raise _exit("\n".join(f"{e['loc'][-1]}: {e['msg']}" for e in exc.errors(include_input=False))) from exc
     except (PointsmanError, OSError) as exc:
         err.print(str(exc) or type(exc).__name__, style="red", markup=False)
         raise typer.Exit(1) from exc

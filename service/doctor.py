@@ -1,7 +1,6 @@
 """`pointsman doctor`: look for the usual mistakes in an installation, and say what to do about each."""
 
 import asyncio
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -13,9 +12,11 @@ from rich.table import Table
 
 from service.adapters.router_source import RouterSource
 from service.adapters.sql_store import SqlStore
+from service.bootstrap import check_labels
 from service.catalog.loader import load_catalog
 from service.errors import ConfigurationError, PointsmanError
 from service.keys import Keys
+from service.listening import require_free_port
 from service.routing.encoder import Encoder
 from service.settings import Settings
 
@@ -76,9 +77,11 @@ async def _catalogue(settings: Settings) -> str:
 
 async def _router(settings: Settings) -> str:
     encoder = await asyncio.to_thread(Encoder, settings.encoder)
-    router = await asyncio.to_thread(RouterSource(settings.mlflow_uri, encoder).load_champion)
+    source = RouterSource(settings.mlflow_uri, encoder)
+    router = await asyncio.to_thread(source.load_last_good) or await asyncio.to_thread(source.load_champion)
     if router is None:
         raise ConfigurationError("There is no router version with the alias champion. Run: optimize --bootstrap")
+    check_labels(router, load_catalog(settings.catalog))
     return f"router version {router.version} for {len(router.student.labels)} intents"
 
 
@@ -100,16 +103,12 @@ async def _keys(settings: Settings) -> str:
 
 
 async def _port(settings: Settings) -> str:
-    with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as exc:
-            running = await _pointsman_answers(settings)
-            if running:
-                return f"{settings.host}:{settings.port} is served by a running Pointsman"
-            message = f"{settings.host}:{settings.port} cannot be bound ({exc.strerror}). Set POINTSMAN_PORT to another port."
-            raise ConfigurationError(message) from exc
+    try:
+        require_free_port(settings.host, settings.port, "Set POINTSMAN_PORT to another port.")
+    except ConfigurationError:
+        if await _pointsman_answers(settings):
+            return f"{settings.host}:{settings.port} is served by a running Pointsman"
+        raise
     return f"{settings.host}:{settings.port} is free"
 
 

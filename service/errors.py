@@ -8,7 +8,6 @@
     ├── BodyTimeout             408
     ├── BodyTooLarge            413
     ├── UnsupportedMediaType    415
-    ├── NotReady                503
     ├── StoreUnavailable        503   nothing was committed, so nothing is answered
     └── ConfigurationError      500   the service refuses to start; never raised by a request
 
@@ -99,12 +98,6 @@ class UnsupportedMediaType(PointsmanError):
     """The body is not JSON."""
 
     code, status, title = "unsupported_media_type", 415, "Unsupported media type"
-
-
-class NotReady(PointsmanError):
-    """The service is starting, or lacks something that it needs."""
-
-    code, status, title, retryable = "not_ready", 503, "Not ready", True
 
 
 class StoreUnavailable(PointsmanError):

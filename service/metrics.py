@@ -1,6 +1,6 @@
 """Every metric of the service: name, labels, buckets. An observer; the stages know nothing of it.
 
-Labels come from closed sets only: stage, outcome, intent, agent, rung, action, status.
+Labels come from closed sets only: stage, outcome, intent, agent, rung, action, status, warning code.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram

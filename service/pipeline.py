@@ -3,13 +3,11 @@
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from service.contracts.caller import Caller
 from service.contracts.decision import RouteDecision
-from service.contracts.output import OrchestratorOutput
 from service.contracts.query import OrchestratorInput
 from service.contracts.receipt import Receipt
 from service.deadline import Deadline
@@ -21,12 +19,14 @@ from service.stages.commit import Commit, Finished, hash_request
 from service.stages.dispatch import Dispatch
 from service.stages.gate import Gate
 from service.stages.intent import ReadIntent
+from service.stages.output import write_output
 from service.stages.routing import NO_ROUTER, Route
 from service.stages.synthesis import Answer, Synthesize, partial_answer
 from service.stages.trace import Trace
 from service.stages.triage import Triage
 
 log = logging.getLogger(__name__)
+LONGEST_SECONDS = 3_600.0  # the most that a caller may wish; the agents' timeouts end a request sooner
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,14 @@ class Answered:
     replayed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A request that is being answered; an equal one waits for it."""
+
+    body_hash: str
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Pipeline:
     """Runs turns. Holds no state of a request but the ids of those under way, so that a repeated one waits for the first."""
 
@@ -62,11 +70,11 @@ class Pipeline:
         self._store = store
         self._observer = observer
         self._decision_budget = decision_budget
-        self._under_way: dict[tuple[str, UUID], asyncio.Event] = {}
+        self._under_way: dict[tuple[str, UUID], UnderWay] = {}
 
     async def decide(self, request: OrchestratorInput) -> RouteDecision:
         """Choose a route without carrying it out (`POST /route`)."""
-        return await self._decide(request, Trace(self._observer), Deadline.after(self._decision_budget))
+        return await self._decide(request, Trace(self._observer), _limit(request).within(self._decision_budget))
 
     async def run(self, request: OrchestratorInput, caller: Caller, correlation_id: str) -> Answered:
         """Answer one request, once: the same query id again gets the stored answer.
@@ -75,22 +83,23 @@ class Pipeline:
             IdempotencyConflict: the query id was used with another body.
             StoreUnavailable: the answer could not be made durable.
         """
-        key = (caller.tenant, request.parsed_query.query_id)
+        key, body_hash = (caller.tenant, request.parsed_query.query_id), hash_request(request)
         while (first := self._under_way.get(key)) is not None:
-            await first.wait()
-        self._under_way[key] = done = asyncio.Event()
+            _require_same(first.body_hash, body_hash, key[1])
+            await first.done.wait()
+        self._under_way[key] = turn = UnderWay(body_hash)
         try:
             stored = await self._store.by_query(*key)
-            if stored is None:
-                receipt = await self._run(request, caller, correlation_id)
-                return Answered(_of(receipt, request), replayed=False)
-            return Answered(_of(stored, request), replayed=True)
+            answered = Answered(stored, replayed=True) if stored is not None else await self._run(request, caller, correlation_id)
+            _require_same(answered.receipt.request_hash, body_hash, key[1])
+            return answered
         finally:
             del self._under_way[key]
-            done.set()
+            turn.done.set()
 
-    async def _run(self, request: OrchestratorInput, caller: Caller, correlation_id: str) -> Receipt:
-        started, trace, deadline = time.monotonic(), Trace(self._observer), Deadline.after(self._decision_budget)
+    async def _run(self, request: OrchestratorInput, caller: Caller, correlation_id: str) -> Answered:
+        started, trace, limit = time.monotonic(), Trace(self._observer), _limit(request)
+        deadline = limit.within(self._decision_budget)
         decision = await self._decide(request, trace, deadline)
         with trace.stage("gate") as stage:
             verdict = self._stages.gate(decision, caller, self._agents.available)
@@ -98,17 +107,19 @@ class Pipeline:
         left, outcome = deadline.left, None
         if verdict.chain or verdict.skipped:
             with trace.stage("dispatch") as stage:
-                outcome = await self._stages.dispatch(request, decision, verdict, correlation_id)
+                outcome = await self._stages.dispatch(request, decision, verdict, correlation_id, limit)
                 stage.outcome = "answered" if outcome.runs and outcome.runs[-1].handoff else "failed"
         with trace.stage("synthesis") as stage:
-            answer = await self._merge(request, decision, verdict, outcome, Deadline.after(left))
+            answer = await self._merge(request, decision, verdict, outcome, limit.within(left))
             stage.outcome = answer.status.value
-        output = _write(request, decision, verdict, outcome, answer, started)
+        output = write_output(request, decision, verdict, outcome, answer, started)
         with trace.stage("commit"):
             finished = Finished(caller, request, decision, verdict, outcome, output, trace.record(verdict, outcome))
             receipt = await self._stages.commit(finished)
-        self._observer.notice(RequestDone(receipt))
-        return receipt
+        replayed = receipt.decision_id != decision.decision_id  # another process was first with the same query
+        if not replayed:
+            self._observer.notice(RequestDone(receipt))
+        return Answered(receipt, replayed)
 
     async def _decide(self, request: OrchestratorInput, trace: Trace, deadline: Deadline) -> RouteDecision:
         router = self._programs.current
@@ -117,7 +128,8 @@ class Pipeline:
             trace.admitted = admitted = self._stages.triage(request)
         try:
             with trace.stage("intent"):
-                trace.understanding = understanding = await asyncio.to_thread(self._stages.intent, admitted, router)
+                async with asyncio.timeout(deadline.left):
+                    trace.understanding = understanding = await asyncio.to_thread(self._stages.intent, admitted, router)
             with trace.stage("routing") as stage:
                 decision = await self._stages.routing(request.parsed_query.query_id, admitted, understanding, router, deadline)
                 stage.outcome = decision.rung.value
@@ -136,33 +148,12 @@ class Pipeline:
             return partial_answer(outcome)
 
 
-def _of(receipt: Receipt, request: OrchestratorInput) -> Receipt:
-    """Return the receipt if it belongs to this body."""
-    if receipt.request_hash != hash_request(request):
-        raise IdempotencyConflict(f"query_id {request.parsed_query.query_id} was used before with another body. Send a new query_id.")
-    return receipt
+def _require_same(known: str, given: str, query_id: UUID) -> None:
+    if known != given:
+        raise IdempotencyConflict(f"query_id {query_id} was used before with another body. Send a new query_id.")
 
 
-def _write(
-    request: OrchestratorInput, decision: RouteDecision, verdict: Verdict, outcome: Outcome | None, answer: Answer, started: float
-) -> OrchestratorOutput:
-    return OrchestratorOutput(
-        query_id=request.parsed_query.query_id,
-        status=answer.status,
-        response_text=answer.text,
-        response_confidence=answer.confidence,
-        agents_dispatched=tuple(run.agent.name for run in outcome.runs) if outcome else (),
-        agent_results=answer.results,
-        citations=answer.citations,
-        visualizations=answer.visualizations,
-        follow_up_suggestions=answer.follow_ups,
-        total_latency_ms=int((time.monotonic() - started) * 1_000),
-        timestamp=datetime.now(UTC),
-        decision_id=decision.decision_id,
-        action=verdict.action,
-        intent=decision.intent,
-        flow=decision.flow,
-        rung=decision.rung,
-        router_version=decision.router_version,
-        warnings=decision.warnings + answer.warnings,
-    )
+def _limit(request: OrchestratorInput) -> Deadline:
+    """Return when the caller wants its answer at the latest."""
+    wish = request.preferences.max_latency_ms if request.preferences is not None else None
+    return Deadline.after(LONGEST_SECONDS if wish is None else wish / 1_000)

@@ -29,13 +29,18 @@ class Predictors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentFailure:
-    """An agent gave no usable handoff. `unavailable` tells availability (refused, down, overloaded) from a bad answer."""
+    """An agent gave no usable handoff.
+
+    `unavailable` tells availability (refused, down, overloaded) from a bad answer; `may_have_run` says that the work may have been
+    started, so that repeating it is safe for idempotent agents only.
+    """
 
     code: ErrorCode
     detail: str
     recoverable: bool
     unavailable: bool
     latency_ms: int
+    may_have_run: bool = False
 
 
 class AgentClient(Protocol):
@@ -86,6 +91,14 @@ class Store(Protocol):
 
 class ProgramSource(Protocol):
     """Where router versions come from."""
+
+    def load_last_good(self) -> Router | None:
+        """Load the version that served last, from this machine and quickly; None when there is none. Blocking.
+
+        Raises:
+            ConfigurationError: there is one, but it cannot be served.
+        """
+        ...
 
     def load_champion(self) -> Router | None:
         """Load and check the version under the alias `champion`; None when there is none. Blocking.

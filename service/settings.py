@@ -15,13 +15,14 @@ STATE = Path("var")
 class Settings(BaseSettings):
     """The service's settings. Each is the environment variable of its name in capitals with the prefix `POINTSMAN_`."""
 
-    model_config = SettingsConfigDict(env_prefix="POINTSMAN_", env_file=".env", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="POINTSMAN_", env_file=".env", env_ignore_empty=True, frozen=True, extra="ignore")
 
     host: str = Field("127.0.0.1", description="Address to listen on. Beyond loopback, API keys must be set.")
     port: int = Field(8100, ge=0, le=65535, description="Port to listen on.")
     database_url: str = Field(f"sqlite:///{STATE}/pointsman.db", description="Where decisions and signals are stored.")
     mlflow_uri: str = Field("sqlite:///mlruns/mlflow.db", description="The MLflow registry of router versions.")
     agents_base_url: str | None = Field(None, description="Where the built-in agents listen; replaces the catalogue's address of those.")
+    agents_port: int = Field(8101, ge=1, le=65535, description="Port of the built-in agents that `pointsman run` and `agents` start.")
     catalog: Path | None = Field(None, description="Folder with agents.yaml, intents.yaml and entities.yaml; default: the packaged one.")
     encoder: Path | None = Field(None, description="Another sentence-transformers ONNX folder (model.onnx, tokenizer.json).")
     api_keys: SecretStr | None = Field(
@@ -57,6 +58,8 @@ def read_settings(**overrides: str | int | None) -> Settings:
     """
     try:
         return Settings(**{n: v for n, v in overrides.items() if v is not None})  # type: ignore[arg-type]  # checked by pydantic
+    except UnicodeDecodeError as exc:
+        raise ConfigurationError(f"The file .env is not UTF-8 text: {exc}") from exc
     except ValidationError as exc:
         lines = [f"POINTSMAN_{'_'.join(str(part) for part in e['loc']).upper()}: {e['msg']}" for e in exc.errors()]
         raise ConfigurationError("\n".join(lines)) from exc

@@ -16,11 +16,11 @@ from rich.panel import Panel
 from rich.table import Table
 
 from service.errors import PointsmanError
+from service.listening import require_free_port
 from service.settings import Settings
 
 READY_SECONDS = 120.0
 ANSWER_SECONDS = 180.0
-AGENTS_PORT = 8101
 Answer = dict[str, Any]
 
 
@@ -43,15 +43,22 @@ async def ask_service(url: str, text: str, key: str | None = None) -> Answer:
         NotAnswered: it cannot be reached, or it answered with a problem.
     """
     body = {"parsed_query": {"query_id": str(uuid4()), "raw_query": text}, "user_id": "cli", "session_id": "cli"}
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = [(b"Authorization", f"Bearer {key}".encode())] if key else []
     try:
         async with httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False) as client:
-            response = await client.post(f"{url}/orchestrate", json=body, headers=headers)
-    except httpx.TransportError as exc:
+            response = await client.post(f"{url.rstrip('/')}/orchestrate", json=body, headers=headers)
+    except (httpx.TransportError, httpx.InvalidURL) as exc:
         raise NotAnswered(f"{url} cannot be reached ({type(exc).__name__}). Start it with: make run") from exc
+    except UnicodeEncodeError as exc:
+        raise NotAnswered("The question is not valid text.") from exc
     if response.status_code != httpx.codes.OK:
         raise NotAnswered(f"{url} answered with {response.status_code}: {_reason(response)}")
-    answer: Answer = response.json()
+    try:
+        answer = response.json()
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or "response_text" not in answer:
+        raise NotAnswered(f"{url} is not a Pointsman service: it answered with {response.text[:80]!r}")
     return answer
 
 
@@ -67,13 +74,15 @@ def _reason(response: httpx.Response) -> str:
 
 async def run_all(settings: Settings, question: str, console: Console) -> int:
     """Start agents and service, wait until both are ready, ask, show, and serve until Ctrl-C. Return the exit code."""
-    quiet = {"POINTSMAN_LOG_LEVEL": os.environ.get("POINTSMAN_LOG_LEVEL", "WARNING")}  # the answer is what this terminal is for
-    environment = os.environ | quiet
+    level = settings.log_level if "log_level" in settings.model_fields_set else "WARNING"  # the answer is what this terminal is for
+    environment = os.environ | {"POINTSMAN_LOG_LEVEL": level}
+    require_free_port(settings.host, settings.port, "Another Pointsman may be running. Set POINTSMAN_PORT to another port.")
     children: list[asyncio.subprocess.Process] = []
     commands: list[tuple[str, ...]] = [("serve", "--host", settings.host, "--port", str(settings.port))]
     if settings.agents_base_url is None:
-        environment["POINTSMAN_AGENTS_BASE_URL"] = f"http://127.0.0.1:{AGENTS_PORT}"
-        commands.append(("agents", "--port", str(AGENTS_PORT)))
+        require_free_port("127.0.0.1", settings.agents_port, "Set POINTSMAN_AGENTS_PORT to another port.")
+        environment["POINTSMAN_AGENTS_BASE_URL"] = f"http://127.0.0.1:{settings.agents_port}"
+        commands.append(("agents", "--port", str(settings.agents_port)))
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
@@ -98,11 +107,14 @@ async def _ask_first(settings: Settings, question: str, console: Console, childr
     with console.status("starting service and agents"):
         await _ready(f"{url}/readyz", children)
         if settings.agents_base_url is None:
-            await _ready(f"http://127.0.0.1:{AGENTS_PORT}/healthz", children)
+            await _ready(f"http://127.0.0.1:{settings.agents_port}/healthz", children)
     console.print(f"ready after {time.monotonic() - started:.1f} s: {url} (API at {url}/docs)", highlight=False)
-    with console.status("asking the first question"):
-        answer = await ask_service(url, question, os.environ.get("POINTSMAN_KEY"))
-    show_answer(question, answer, console)
+    try:
+        with console.status("asking the first question"):
+            answer = await ask_service(url, question, os.environ.get("POINTSMAN_KEY"))
+        show_answer(question, answer, console)
+    except NotAnswered as exc:
+        console.print(f"{exc} The service keeps running. Where keys are in use, set POINTSMAN_KEY.", style="yellow", markup=False)
     console.print('Ask more with: .venv/bin/pointsman ask "..."   Stop with Ctrl-C.', highlight=False)
 
 

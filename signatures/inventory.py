@@ -1,6 +1,6 @@
 """Every LM call of Pointsman: what it may cost and what happens without it. Nothing asks an LM that is not listed here.
 
-Imports no DSPy; `signature` names the class, `programs.py` of a router version files its optimized state under `name`.
+Imports no DSPy; `signature` names the class, a router version files its optimized state as `programs/NAME.json`.
 """
 
 from dataclasses import dataclass

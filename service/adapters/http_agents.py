@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
 from pydantic import ValidationError
@@ -21,6 +22,7 @@ FAIR_SHARE = 0.9  # of an agent's own timeout; after a shorter wait, silence say
 DEADLINE_HEADER = "X-Deadline-Ms"
 CORRELATION_HEADER = "X-Correlation-ID"
 _RECOVERABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
+_BEGUN = frozenset({408, 500, 502, 504})  # the work may have been started before it went wrong
 _UNAVAILABLE = frozenset({404, 410, 429, 502, 503, 504})
 
 
@@ -38,7 +40,10 @@ class HttpAgents:
 
     def __init__(self, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # a shared bound would let one slow agent hold the rest
-        self._client = httpx.AsyncClient(follow_redirects=False, limits=limits, timeout=None, transport=transport, trust_env=False)
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # what one agent sets, no other request may carry
+        self._client = httpx.AsyncClient(
+            follow_redirects=False, limits=limits, timeout=None, transport=transport, trust_env=False, cookies=no_cookies
+        )
         self._reach: dict[str, _Reach] = {}
 
     async def close(self) -> None:
@@ -56,23 +61,33 @@ class HttpAgents:
         reach = self._reach.setdefault(agent.name, _Reach())
         url = str(agent.urls[reach.url % len(agent.urls)])
 
-        def fail(code: ErrorCode, detail: str, *, recoverable: bool, unavailable: bool) -> AgentFailure:
+        def fail(code: ErrorCode, detail: str, *, recoverable: bool, unavailable: bool, may_have_run: bool = False) -> AgentFailure:
+            if recoverable or unavailable:
+                reach.url += 1  # a replica may do better
             if unavailable:
-                reach.url += 1
                 reach.failures += 1
                 if reach.failures % FAILURES_TO_REST == 0:
                     reach.rests_until = time.monotonic() + REST_SECONDS
             latency_ms = int((time.monotonic() - started) * 1_000)
-            return AgentFailure(code, f"{agent.name} {detail}", recoverable=recoverable, unavailable=unavailable, latency_ms=latency_ms)
+            return AgentFailure(
+                code,
+                f"{agent.name} {detail}",
+                recoverable=recoverable,
+                unavailable=unavailable,
+                latency_ms=latency_ms,
+                may_have_run=may_have_run,
+            )
 
         try:
             async with asyncio.timeout(timeout):
                 status, body = await self._post(url, dispatch, deadline_ms)
         except TimeoutError:
             fair = timeout * 1_000 >= agent.timeout_ms * FAIR_SHARE
-            return fail(ErrorCode.AGENT_TIMEOUT, f"did not answer within {timeout * 1_000:.0f} ms", recoverable=True, unavailable=fair)
+            said = f"did not answer within {timeout * 1_000:.0f} ms"
+            return fail(ErrorCode.AGENT_TIMEOUT, said, recoverable=True, unavailable=fair, may_have_run=True)
         except httpx.TransportError as exc:
-            return fail(ErrorCode.AGENT_UNAVAILABLE, f"cannot be reached ({type(exc).__name__})", recoverable=True, unavailable=True)
+            said, begun = f"cannot be reached ({type(exc).__name__})", not isinstance(exc, httpx.ConnectError)
+            return fail(ErrorCode.AGENT_UNAVAILABLE, said, recoverable=True, unavailable=True, may_have_run=begun)
         except _TooLarge:
             return fail(
                 ErrorCode.HANDOFF_INVALID, f"answered with more than {MAX_ANSWER_BYTES} bytes", recoverable=False, unavailable=False
@@ -82,7 +97,9 @@ class HttpAgents:
             reach.failures = 0
         if status != httpx.codes.OK:
             code = ErrorCode.AGENT_UNAVAILABLE if down else ErrorCode.AGENT_ERROR
-            return fail(code, f"answered with HTTP {status}", recoverable=status in _RECOVERABLE, unavailable=down)
+            return fail(
+                code, f"answered with HTTP {status}", recoverable=status in _RECOVERABLE, unavailable=down, may_have_run=status in _BEGUN
+            )
         try:
             return HandoffEnvelope.model_validate(from_json(body, allow_inf_nan=False)).handoff
         except (ValidationError, ValueError) as exc:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from service.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ _ENVIRONMENT = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ALLOW_MODEL_CODE_EXECUTION": "false",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "LITELLM_LOCAL_MODEL_COST_MAP": "true",
 }
 
@@ -57,6 +61,8 @@ class MlflowRegistry:
 
         try:
             version = client.get_model_version_by_alias(MODEL, CHAMPION)
+        except SQLAlchemyError as exc:
+            raise ConfigurationError(f"The MLflow registry {self._uri} cannot be read: {exc}") from exc
         except MlflowException as exc:
             if exc.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
                 return None
@@ -67,8 +73,11 @@ class MlflowRegistry:
             raise ConfigurationError(f"Router version {version.version} cannot be fetched from {version.source}: {exc}") from exc
         return RegisteredVersion(str(version.version), Path(folder))
 
-    def register(self, folder: Path, *, params: dict[str, str], metrics: dict[str, float]) -> RegisteredVersion:
-        """Log a version's folder as a run and register it. The first one gets the alias `champion`, later ones `challenger`."""
+    def register(self, folder: Path, *, params: dict[str, str], metrics: dict[str, float], promote: bool) -> RegisteredVersion:
+        """Log a version's folder as a run and register it.
+
+        The first one gets the alias `champion`; later ones `challenger`, unless they are to be promoted at once.
+        """
         client = self._client()
         from mlflow.exceptions import MlflowException
 
@@ -85,7 +94,8 @@ class MlflowRegistry:
         source = f"{run.info.artifact_uri}/{ARTIFACT}"
         version = client.create_model_version(MODEL, source, run.info.run_id)
         client.set_terminated(run.info.run_id)
-        alias = CHALLENGER if CHAMPION in client.get_registered_model(MODEL).aliases else CHAMPION
+        present = CHAMPION in client.get_registered_model(MODEL).aliases
+        alias = CHALLENGER if present and not promote else CHAMPION
         client.set_registered_model_alias(MODEL, alias, version.version)
         return RegisteredVersion(str(version.version), _local(source) or folder)
 
@@ -108,7 +118,7 @@ class MlflowRegistry:
 
         try:
             return MlflowClient(tracking_uri=self._uri, registry_uri=self._uri)
-        except MlflowException as exc:
+        except (MlflowException, SQLAlchemyError) as exc:
             raise ConfigurationError(f"The MLflow registry {self._uri} cannot be opened: {exc}") from exc
 
 

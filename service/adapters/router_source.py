@@ -4,6 +4,7 @@
 """
 
 import json
+import logging
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
@@ -17,6 +18,7 @@ from service.routing.student import Student
 from service.settings import STATE
 from signatures.artifact import STUDENT, ArtifactError, read_version
 
+log = logging.getLogger(__name__)
 LAST_GOOD = STATE / "router" / "last_good.json"
 
 
@@ -28,19 +30,21 @@ class RouterSource:
         self._encoder = encoder
         self._last_good = last_good
 
-    def load_champion(self) -> Router | None:
-        """Load the last good version if it is whole, else the registry's champion."""
+    def load_last_good(self) -> Router | None:
+        """Load the version that served last, if its folder is whole."""
         remembered = recall(self._uri, self._last_good)
-        if remembered is not None:
-            try:
-                return self._load(remembered)
-            except ConfigurationError:
-                self._last_good.unlink(missing_ok=True)
+        return self._load(remembered) if remembered is not None else None
+
+    def load_champion(self) -> Router | None:
+        """Load the registry's champion, and remember it where that is possible."""
         champion = MlflowRegistry(self._uri).champion()
         if champion is None:
             return None
         router = self._load(champion)
-        remember(self._uri, champion, self._last_good)
+        try:
+            remember(self._uri, champion, self._last_good)
+        except OSError as exc:
+            log.warning("last_good_not_written: %s", exc)  # a cache that cannot be written must not cost the router
         return router
 
     def _load(self, version: RegisteredVersion) -> Router:

@@ -1,11 +1,13 @@
 """What routes need, as `Annotated` aliases over the lifespan's state."""
 
+import ipaddress
 from typing import Annotated, TypedDict, cast
 
 from fastapi import Depends, Request
 
 from service.bootstrap import Services
 from service.contracts.caller import Caller
+from service.errors import Unauthenticated
 
 
 class State(TypedDict):
@@ -22,10 +24,19 @@ ServicesDep = Annotated[Services, Depends(_services)]
 
 
 def _caller(request: Request, services: ServicesDep) -> Caller:
+    if not services.keys.callers and request.client is not None and not _is_loopback(request.client.host):
+        raise Unauthenticated("Without POINTSMAN_API_KEYS this service answers on loopback only.")
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     bearer = token.strip() if scheme.lower() == "bearer" else None
     key = bearer or request.headers.get("x-api-key")
     return services.keys.identify(key and key.encode("latin-1").decode("utf-8", "replace"))  # a digest is made of the UTF-8 bytes
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _request_id(request: Request) -> str:

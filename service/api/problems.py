@@ -55,6 +55,9 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(PointsmanError)
     async def _ours(request: Request, exc: PointsmanError) -> Response:
+        if exc.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            cause = exc.__cause__
+            log.warning("%s: %s (%s: %s)", exc.code, exc, type(cause).__name__, getattr(cause, "orig", ""))
         headers = {"Retry-After": "1"} if exc.retryable else {}
         if isinstance(exc, Unauthenticated):
             headers["WWW-Authenticate"] = "Bearer"

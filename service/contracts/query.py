@@ -100,12 +100,18 @@ class Depth(StrEnum):
     THOROUGH = "thorough"
 
 
+def _number(value: object) -> object:
+    if isinstance(value, str | bool):
+        raise ValueError("must be a number")  # noqa: TRY004  (pydantic reports a ValueError by field)
+    return value
+
+
 class Preferences(Contract):
     """The caller's wishes. Unknown ones are accepted and ignored, so that a newer caller can talk to an older service."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
-    max_latency_ms: Annotated[int, Strict(), Field(ge=1, le=3_600_000)] | None = None
+    max_latency_ms: Annotated[int, Field(ge=1, le=3_600_000), BeforeValidator(_number)] | None = None
     required_confidence: Annotated[Probability, Strict()] | None = None
     depth: Depth = Depth.STANDARD
     rung: Literal["student", "lm"] | None = None

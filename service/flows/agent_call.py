@@ -7,7 +7,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
@@ -76,7 +76,7 @@ class CallAgent:
                 handoff, warnings = checked
                 break
             failure = checked
-            if not failure.recoverable:
+            if not failure.recoverable or (failure.may_have_run and not agent.idempotent):
                 break
             timeout = agent.timeout_ms / 1_000
             if failure.code is ErrorCode.AGENT_TIMEOUT:
@@ -131,7 +131,7 @@ def check_handoff(agent: Agent, dispatch: AgentDispatch, handoff: AgentHandoff) 
     if execution.status is HandoffStatus.BLOCKED:
         return handoff, (Notice(code=ErrorCode.QC_GATE_BLOCKED, message=f"{agent.name} was stopped by its quality gate: {said}"),)
     if execution.status is HandoffStatus.TIMEOUT:
-        return fail(ErrorCode.AGENT_TIMEOUT, f"{agent.name} ran out of time: {said}", recoverable=True)
+        return replace(fail(ErrorCode.AGENT_TIMEOUT, f"{agent.name} ran out of time: {said}", recoverable=True), may_have_run=True)
     if execution.status is HandoffStatus.FAILED:
         return fail(ErrorCode.AGENT_ERROR, f"{agent.name} failed: {said}", recoverable=handoff.errors.recoverable)
     missing = [name for name in agent.required_output if name not in handoff.result.primary_output]

@@ -13,6 +13,7 @@ from service.contracts.output import OrchestratorOutput
 from service.contracts.query import OrchestratorInput
 from service.contracts.receipt import Receipt
 from service.contracts.signals import RoutingTrainingSignal
+from service.errors import ErrorCode
 from service.flows.flow import Outcome, Verdict
 from service.ports import Store
 
@@ -70,7 +71,7 @@ def collect_signal(finished: Finished) -> RoutingTrainingSignal:
     runs = {run.agent.name: run for run in outcome.runs} if outcome is not None else {}
     failure = runs[primary].failure if primary in runs else None
     skipped = primary is not None and any(s.agent.name == primary for s in verdict.skipped)
-    unavailable = skipped or (failure is not None and failure.unavailable)
+    unavailable = skipped or (failure is not None and (failure.unavailable or failure.code is ErrorCode.AGENT_TIMEOUT))
     rerouted = None if primary is None or unavailable else not answered
     return RoutingTrainingSignal(
         signal_id=uuid4(),
@@ -87,8 +88,17 @@ def collect_signal(finished: Finished) -> RoutingTrainingSignal:
         total_latency_ms=float(finished.output.total_latency_ms) if outcome is not None else None,
         was_rerouted=rerouted,
         agents_unavailable=int(unavailable),
-        latency_budget_ms=verdict.primary.timeout_ms if outcome is not None and verdict.primary is not None else None,
+        latency_budget_ms=_budget_ms(finished) if outcome is not None else None,
     )
+
+
+def _budget_ms(finished: Finished) -> int | None:
+    """Return the selected agent's timeout, or the caller's wish where that is shorter."""
+    primary, wishes = finished.verdict.primary, finished.request.preferences
+    if primary is None:
+        return None
+    wish = wishes.max_latency_ms if wishes is not None else None
+    return primary.timeout_ms if wish is None else min(primary.timeout_ms, wish)
 
 
 def hash_request(request: OrchestratorInput) -> str:

@@ -18,12 +18,11 @@ class Dispatch:
         self._catalog = catalog
         self._flows = flows
 
-    async def __call__(self, request: OrchestratorInput, decision: RouteDecision, verdict: Verdict, correlation_id: str) -> Outcome:
-        """Carry the decision out within the request's budget."""
+    async def __call__(
+        self, request: OrchestratorInput, decision: RouteDecision, verdict: Verdict, correlation_id: str, limit: Deadline
+    ) -> Outcome:
+        """Carry the decision out within the chain's timeouts and the request's limit."""
         query, wishes = request.parsed_query, request.preferences
-        budget_ms = latency_budget_ms(verdict)
-        if wishes is not None and wishes.max_latency_ms is not None:
-            budget_ms = min(budget_ms, wishes.max_latency_ms)
         context: JsonObject = {**(query.context or {}), "raw_query": query.raw_query}
         work = Work(
             query_id=query.query_id,
@@ -32,7 +31,7 @@ class Dispatch:
             entities=decision.entities,
             context=context,
             required_confidence=wishes.required_confidence if wishes is not None else None,
-            deadline=Deadline.after(budget_ms / 1_000),
+            deadline=limit.within(latency_budget_ms(verdict) / 1_000),
         )
         return await self._flows[decision.flow or "single"](verdict, work)
 

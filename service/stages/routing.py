@@ -146,7 +146,7 @@ class Route:
     def _by_student(self, understanding: Understanding, policy: Policy, step: Step, warnings: tuple[Notice, ...]) -> Choice:
         best, score = understanding.candidates[0], understanding.oos_score
         if step is Step.REFUSE:
-            why = f"Out-of-scope score {score:.2f} is above {policy.refuse_above:.2f}."
+            why = f"Out-of-scope score {score:.3f} is above {policy.refuse_above:.3f}."
             return Choice(Action.REFUSE, Rung.STUDENT, why, best.intent, best.probability, warnings=warnings)
         reading = f"The student reads {best.intent} with probability {best.probability:.2f}"
         if step is Step.CLARIFY:
@@ -154,7 +154,7 @@ class Route:
             question = self._clarifying_question(understanding)
             return Choice(Action.CLARIFY, Rung.STUDENT, why, best.intent, best.probability, question=question, warnings=warnings)
         if best.probability < policy.act_above:
-            message = f"{best.intent} has probability {best.probability:.2f}; below {policy.act_above:.2f} errors exceed the risk target."
+            message = f"{best.intent} has probability {best.probability:.2f}; below {policy.act_above:.2f} no risk target is proven."
             warnings += (Notice(code="low_routing_confidence", message=message),)
         return Choice(Action.DISPATCH, Rung.STUDENT, f"{reading}.", best.intent, best.probability, warnings=warnings)
 

@@ -92,7 +92,7 @@ class Synthesize:
             return Answer(OutputStatus.FAILED, f"This request was not carried out: {verdict.reason}", decision.confidence, warnings=notices)
         wishes = "\n".join(f"- {i.wish}" for i in self._catalog.intents)
         text = f"None of the agents here can answer this. They can help you to:\n\n{wishes}"
-        return Answer(OutputStatus.FAILED, text, 1.0 - decision.oos_score)
+        return Answer(OutputStatus.FAILED, text, decision.oos_score)
 
     async def _compose(self, query: str, findings: tuple[Finding, ...], deadline: Deadline) -> tuple[str, tuple[Notice, ...]]:
         plain = "\n\n".join(word(f) for f in findings)

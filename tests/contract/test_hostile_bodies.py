@@ -427,27 +427,27 @@ def odd_feedback(rng: random.Random) -> Hostile:
     return Hostile(encoded(said), path="/feedback")
 
 
-FLOODS: list[Callable[[dict[str, Any]], None]] = [
-    lambda b: b["parsed_query"].update(entities=[1] * 300_000),
-    lambda b: b["parsed_query"].update(entities=[{}] * 200_000),
-    lambda b: b["parsed_query"].update(entities=[{"type": "brand", "value": "x"}] * 20_000),
-    lambda b: b["parsed_query"].update(entities=[{f"k{i}": 1 for i in range(400)}] * 20),
-    lambda b: b["parsed_query"].update({f"k{i}": 1 for i in range(80_000)}),
-    lambda b: b.update({f"k{i}": 1 for i in range(9_000)}),
-    lambda b: b["parsed_query"].update({MARK * 60_000: 1}),
-    lambda b: b.update(conversation_history=[1] * 300_000),
-    lambda b: b.update(conversation_history=[{"role": MARK, "content": 1}] * 15_000),
-    lambda b: b["parsed_query"].update(context={MARK: list(range(100_000))}),
-    lambda b: b["parsed_query"].update(context={str(i): {} for i in range(80_000)}),
-    lambda b: b["parsed_query"].update(raw_query=[[]] * 200_000),
-    lambda b: b["preferences"].update({f"k{i}": 1 for i in range(80_000)}),
-]
+FLOODS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "entities of numbers": lambda b: b["parsed_query"].update(entities=[1] * 300_000),
+    "empty entities": lambda b: b["parsed_query"].update(entities=[{}] * 200_000),
+    "valid entities": lambda b: b["parsed_query"].update(entities=[{"type": "brand", "value": "x"}] * 20_000),
+    "entities of unknown fields": lambda b: b["parsed_query"].update(entities=[{f"k{i}": 1 for i in range(400)}] * 20),
+    "fields of the query": lambda b: b["parsed_query"].update({f"k{i}": 1 for i in range(80_000)}),
+    "fields of the body": lambda b: b.update({f"k{i}": 1 for i in range(9_000)}),
+    "a very long name": lambda b: b["parsed_query"].update({MARK * 60_000: 1}),
+    "turns of numbers": lambda b: b.update(conversation_history=[1] * 300_000),
+    "turns of nonsense": lambda b: b.update(conversation_history=[{"role": MARK, "content": 1}] * 15_000),
+    "values in the context": lambda b: b["parsed_query"].update(context={MARK: list(range(100_000))}),
+    "members of the context": lambda b: b["parsed_query"].update(context={str(i): {} for i in range(80_000)}),
+    "lists as the question": lambda b: b["parsed_query"].update(raw_query=[[]] * 200_000),
+    "unknown wishes": lambda b: b["preferences"].update({f"k{i}": 1 for i in range(80_000)}),
+}
 
 
 def flood(rng: random.Random) -> Hostile:
     """Send as many fields, entities, turns or values as a megabyte holds."""
     body = full(rng)
-    FLOODS[rng.randrange(len(FLOODS))](body)
+    rng.choice(list(FLOODS.values()))(body)
     return Hostile(encoded(body, separators=(",", ":")), path=rng.choice(["/orchestrate", "/route"]))
 
 
@@ -662,7 +662,7 @@ async def test_memory_does_not_grow_with_hostile_requests(client: httpx.AsyncCli
         for _ in range(count):
             rng = random.Random(SEED)
             for kind in costly:
-                for _ in range(4):
+                for _ in range(3):
                     await send(client, kind(rng))
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
@@ -671,14 +671,14 @@ async def test_memory_does_not_grow_with_hostile_requests(client: httpx.AsyncCli
     tracemalloc.start()
     try:
         first = await rounds(1)
-        last = await rounds(3)
+        last = await rounds(2)
     finally:
         tracemalloc.stop()
 
-    assert last - first < 1_000_000  # one round is twelve megabytes of bodies
+    assert last - first < 500_000  # one round is several megabytes of bodies
 
 
-@pytest.mark.parametrize("attack", FLOODS)
+@pytest.mark.parametrize("attack", FLOODS.values(), ids=FLOODS.keys())
 async def test_a_flood_of_broken_fields_is_not_worked_through(client: httpx.AsyncClient, attack: Callable[[dict[str, Any]], None]) -> None:
     """However many fields a body breaks, only so many are ever listed, so that nobody else has to wait for seconds."""
     body = full(random.Random(SEED))

@@ -4,6 +4,7 @@ import asyncio
 import difflib
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ def test_the_schemas_are_json_schemas_and_every_reference_leads_somewhere(docume
     assert document["openapi"].startswith("3.1")
     for schema in schemas.values():
         Draft202012Validator.check_schema(schema)
+    assert not {f'"{word}":' for word in ("ge", "le", "gt", "lt")} & set(re.findall(r'"[a-z]+":', json.dumps(schemas)))  # not schema words
     assert len({o["operationId"] for o in operations}) == len(operations)
     assert all(o["summary"] and o["description"] and o["tags"] for o in operations)
     used = {part.split('"')[0] for part in json.dumps(document).split("#/components/schemas/")[1:]}

@@ -7,6 +7,7 @@ import pytest
 
 from service.catalog.loader import load_catalog
 from service.contracts.caller import Caller
+from service.deadline import Deadline
 from service.flows.agent_call import Work
 from service.flows.flow import Outcome, Verdict
 from service.stages.dispatch import Dispatch, latency_budget_ms
@@ -54,24 +55,22 @@ def test_a_chain_without_agents_has_no_budget() -> None:
     assert latency_budget_ms(verdict) == 0
 
 
-async def carry_out(flow: Recorder, request: Any, **decision: Any) -> Work:
+async def carry_out(flow: Recorder, request: Any, limit: Deadline | None = None, **decision: Any) -> Work:
     """Dispatch a request by a recording flow and return the work that the flow got."""
     verdict = plan("causal_impact")
-    await Dispatch(catalog=CATALOG, flows={"single": flow})(request, a_decision(**decision), verdict, "corr-7")
+    await Dispatch(catalog=CATALOG, flows={"single": flow})(
+        request, a_decision(**decision), verdict, "corr-7", limit or Deadline.after(3_600.0)
+    )
     assert flow.given[-1][0] is verdict
     return flow.given[-1][1]
 
 
-@pytest.mark.parametrize(
-    ("wishes", "seconds"),
-    [(None, 870.0), ({}, 870.0), ({"max_latency_ms": 1_500}, 1.5), ({"max_latency_ms": 3_600_000}, 870.0)],
-    ids=["no wishes", "no wish for time", "less", "more than the chain may take"],
-)
-async def test_the_caller_may_shorten_the_budget_but_not_lengthen_it(wishes: dict[str, Any] | None, seconds: float) -> None:
+@pytest.mark.parametrize(("limit", "seconds"), [(3_600.0, 870.0), (1.5, 1.5)], ids=["more than the chain may take", "less"])
+async def test_the_requests_limit_may_shorten_the_budget_but_not_lengthen_it(limit: float, seconds: float) -> None:
     """One deadline for the whole chain."""
     started = time.monotonic()
 
-    work = await carry_out(Recorder(), a_request(preferences=wishes))
+    work = await carry_out(Recorder(), a_request(), Deadline.after(limit))
 
     assert work.deadline.at - started == pytest.approx(seconds, abs=0.2)
 
@@ -108,7 +107,7 @@ async def test_the_decisions_flow_is_taken() -> None:
     single, other = Recorder(), Recorder()
     dispatch = Dispatch(catalog=CATALOG, flows={"single": single, "other": other})
 
-    await dispatch(a_request(), a_decision(flow="other"), plan("causal_impact"), "c")
-    await dispatch(a_request(), a_decision(flow=None), plan("causal_impact"), "c")
+    await dispatch(a_request(), a_decision(flow="other"), plan("causal_impact"), "c", Deadline.after(60.0))
+    await dispatch(a_request(), a_decision(flow=None), plan("causal_impact"), "c", Deadline.after(60.0))
 
     assert (len(single.given), len(other.given)) == (1, 1)

@@ -225,7 +225,7 @@ async def test_a_question_out_of_scope_is_refused_with_an_offer() -> None:
 
     assert answer.status is OutputStatus.FAILED
     assert all(intent.wish in answer.text for intent in CATALOG.intents)
-    assert answer.confidence == pytest.approx(0.1)
+    assert answer.confidence == pytest.approx(0.9)
 
 
 async def test_what_the_gate_stops_is_refused_with_the_gates_reason() -> None:
