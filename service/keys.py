@@ -30,6 +30,8 @@ class Keys:
                     f"POINTSMAN_API_KEYS: entry {number} is not NAME:SHA256[:PERMISSION ...]. "
                     "Make the digest with: printf %s KEY | sha256sum"
                 )
+            if digest.lower() in callers:
+                raise ConfigurationError(f"POINTSMAN_API_KEYS: entry {number} repeats the digest of an earlier one.")
             callers[digest.lower()] = Caller(tenant=name, permissions=frozenset(permissions.split()))
         return cls(callers)
 

@@ -80,11 +80,11 @@ class World:
         return create_app(self.settings, opener=opener)
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[httpx.AsyncClient]:
-        """Open the app and a client for it; an unforeseen error is raised in the test only if the app does not answer it."""
+    async def client(self, peer: str = "127.0.0.1") -> AsyncIterator[httpx.AsyncClient]:
+        """Open the app and a client for it that seems to call from `peer`."""
         app = self.app()
         async with app.router.lifespan_context(app) as state:
-            transport = httpx.ASGITransport(_with_state(app, dict(state or {})), raise_app_exceptions=False)
+            transport = httpx.ASGITransport(_with_state(app, dict(state or {})), raise_app_exceptions=False, client=(peer, 40_000))
             async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
                 yield client
 

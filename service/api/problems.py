@@ -56,8 +56,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(PointsmanError)
     async def _ours(request: Request, exc: PointsmanError) -> Response:
         if exc.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            cause = exc.__cause__
-            log.warning("%s: %s (%s: %s)", exc.code, exc, type(cause).__name__, getattr(cause, "orig", ""))
+            log.warning("%s: %s (%s)", exc.code, exc, type(exc.__cause__).__name__)  # a cause's text can hold user text
         headers = {"Retry-After": "1"} if exc.retryable else {}
         if isinstance(exc, Unauthenticated):
             headers["WWW-Authenticate"] = "Bearer"

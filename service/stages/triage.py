@@ -84,7 +84,7 @@ class Triage:
         if given is None:
             return self._gazetteer.extract(text)
         if len(given) > MAX_ENTITIES:
-            message = f"{len(given)} entities were given; the first {MAX_ENTITIES} are used."
+            message = f"More than {MAX_ENTITIES} entities were given; the first {MAX_ENTITIES} are used."
             warnings.append(Notice(code="entities_truncated", message=message, field="parsed_query.entities"))
         return tuple(
             entity.model_copy(update={"confidence": _clamp(entity.confidence, f"parsed_query.entities[{i}].confidence", warnings)})

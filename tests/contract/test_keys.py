@@ -343,3 +343,12 @@ async def test_keys_that_cannot_be_read_stop_the_start_on_loopback_too(tmp_path:
     with pytest.raises(ConfigurationError, match="POINTSMAN_API_KEYS: entry 1"):
         async with open_services(settings):
             pytest.fail("the service started")
+
+
+@pytest.mark.parametrize(("peer", "status"), [("127.0.0.1", 200), ("::1", 200), ("10.0.0.7", 401), ("testclient", 401)])
+async def test_without_keys_only_loopback_is_answered(world: World, peer: str, status: int) -> None:
+    """However the server was bound, a caller from elsewhere needs a key."""
+    async with world.client(peer) as client:
+        response = await client.post("/route", json=body("hello"))
+
+    assert response.status_code == status

@@ -1,0 +1,197 @@
+"""A real server on a socket that is lied to, trickled at and hung up on."""
+
+import asyncio
+import contextlib
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+import uvicorn
+
+from service.api import middleware
+from service.catalog.model import Catalog
+from service.contracts.problem import Problem
+from service.programs import Router
+from tests.conftest import World
+from tests.contract.hostile import SECONDS, SEED, encoded, full
+from tests.contract.test_hostile_bodies import assert_well_formed
+
+# Over a socket
+
+
+@pytest.fixture(scope="module")
+def server(catalog: Catalog, router: Router) -> Iterator[int]:
+    """Give the port of a real server in a thread."""
+    config = uvicorn.Config(World(catalog, router).app(), host="127.0.0.1", port=0, log_config=None, access_log=False)
+    running = uvicorn.Server(config)
+    bound = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]})
+    thread.start()
+    try:
+        while not running.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield bound.getsockname()[1]
+    finally:
+        running.should_exit = True
+        thread.join(20)
+        bound.close()
+
+
+async def exchange(port: int, *parts: bytes, hang_up: bool = False, pause: float = 0.0) -> bytes:
+    """Send parts over one connection and return all that comes back until the server has nothing more to say."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
+    try:
+        for part in parts if pause else [b"".join(parts)]:  # in one piece: what arrives after a server has closed can cost its answer
+            with contextlib.suppress(ConnectionError):
+                writer.write(part)
+                await writer.drain()
+            await asyncio.sleep(pause)
+        if hang_up:
+            writer.write_eof()
+        received = b""
+        with contextlib.suppress(ConnectionError):
+            received = await asyncio.wait_for(first_answer(reader), SECONDS)
+        return received
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def first_answer(reader: asyncio.StreamReader) -> bytes:
+    """Return the first answer whole, or nothing where the connection was closed without one."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        while head.startswith(b"HTTP/1.1 100 "):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError as exc:
+        return exc.partial
+    lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+    if lengths:
+        return head + await reader.readexactly(int(lengths[0]))
+    if b"chunked" not in head.lower():
+        return head + await reader.read()
+    size, _, rest = (await reader.readuntil(b"0\r\n\r\n")).partition(b"\r\n")  # the server's own answers are one chunk
+    return head + rest[: int(size, 16)]
+
+
+def parsed(answer: bytes) -> tuple[int, httpx.Headers, str]:
+    """Take an HTTP answer apart."""
+    head, _, content = answer.partition(b"\r\n\r\n")
+    status, *lines = head.split(b"\r\n")
+    pairs = [line.partition(b": ")[::2] for line in lines]
+    return int(status.split(b" ")[1]), httpx.Headers([(k, v) for k, v in pairs]), content.decode()
+
+
+def head(*lines: str, target: str = "POST /orchestrate HTTP/1.1") -> bytes:
+    """Return the head of a request."""
+    return "\r\n".join([target, "Host: test", "Content-Type: application/json", *lines, "", ""]).encode("latin-1")
+
+
+def a_body() -> bytes:
+    """Return a valid body with an id that nobody has used."""
+    return encoded(full(random.Random()))
+
+
+def chunked(*chunks: bytes) -> bytes:
+    """Return a body in chunks, but for the last one."""
+    return b"".join(f"{len(c):x}\r\n".encode() + c + b"\r\n" for c in chunks)
+
+
+BODY = encoded(full(random.Random(SEED)))
+
+
+SPOKEN: dict[str, tuple[list[bytes], set[int]]] = {
+    "chunks": ([head("Transfer-Encoding: chunked"), chunked(BODY[:10], BODY[10:]), b"0\r\n\r\n"], {200}),
+    "chunks of one byte": (
+        [head("Transfer-Encoding: chunked"), chunked(*(BODY[i : i + 1] for i in range(len(BODY)))), b"0\r\n\r\n"],
+        {200},
+    ),
+    "chunks without end, too large": ([head("Transfer-Encoding: chunked"), *[chunked(b" " * 65_536)] * 20], {413}),
+    "a length above the limit, and no body": ([head("Content-Length: 5000000000")], {413}),
+    "a length of forty digits": ([head(f"Content-Length: {'9' * 40}")], {400, 413}),
+    "a length just above the limit": ([head("Content-Length: 1000001")], {413}),
+    "a length of zero before a body": ([head("Content-Length: 0"), BODY], {400}),
+    "a length that is short": ([head("Content-Length: 10"), BODY], {400}),
+    "a negative length": ([head("Content-Length: -5"), BODY], {400}),
+    "a length in words": ([head("Content-Length: many"), BODY], {400}),
+    "two lengths": ([head(f"Content-Length: {len(BODY)}", "Content-Length: 3"), BODY], {400}),
+    "length and chunks": ([head("Content-Length: 3", "Transfer-Encoding: chunked"), chunked(BODY), b"0\r\n\r\n"], {200, 400}),
+    "no length": ([head(), BODY], {400}),
+    "a chunk size that is none": ([head("Transfer-Encoding: chunked"), b"zz\r\n", BODY], {400}),
+    "another transfer encoding": ([head("Transfer-Encoding: gzip, chunked"), BODY], {400, 501}),
+    "a thousand headers": ([head(*[f"X-{i}: y" for i in range(1_000)], f"Content-Length: {len(BODY)}"), BODY], {200, 400}),
+    "a header of 60 kilobytes": ([head(f"X-A: {'y' * 60_000}", f"Content-Length: {len(BODY)}"), BODY], {200}),
+    "a request id over two lines": ([head("X-Request-ID: a\r\n Set-Cookie: x=1", "Content-Length: 2"), b"{}"], {400}),
+    "a request id with a bare newline": ([head("X-Request-ID: a\nSet-Cookie: x=1", "Content-Length: 2"), b"{}"], {400}),
+    "a header without a colon": ([head("nonsense"), BODY], {400}),
+    "no HTTP at all": ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200)], {400}),
+    "a version that is none": ([head(target="POST /orchestrate HTTP/9.9"), BODY], {400, 505}),
+    "a path with a raw NUL": ([head(target="GET /decisions/\x00 HTTP/1.1")], {400}),
+    "a path out of the root": ([head(target="GET /../../etc/passwd HTTP/1.1")], {404}),
+    "a whole address as path": ([head(target="GET http://evil.example/healthz HTTP/1.1")], {200, 400, 404}),
+    "an expectation": ([head("Expect: 100-continue", f"Content-Length: {len(BODY)}"), BODY], {200}),
+    "an upgrade": ([head("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x", target="GET /route HTTP/1.1")], {400, 405}),
+}
+
+
+@pytest.mark.parametrize(("parts", "statuses"), SPOKEN.values(), ids=SPOKEN.keys())
+async def test_a_server_that_is_lied_to_answers_and_goes_on(server: int, parts: list[bytes], statuses: set[int]) -> None:
+    """The expected answer, in form; what is no HTTP is refused by the server itself, in one line of text. The next caller is served."""
+    fresh = [part.replace(BODY, a_body()) for part in parts]
+
+    answer = await exchange(server, *fresh)
+    after = await exchange(server, head(target="GET /healthz HTTP/1.1"))
+
+    status, headers, text = parsed(answer)
+    assert status in statuses, answer[:300]
+    if headers.get("content-type", "").startswith("text/plain"):
+        assert (status, text) == (400, "Invalid HTTP request received.")
+    else:
+        assert_well_formed(status, headers, text)
+    assert b"Set-Cookie" not in answer
+    assert parsed(after)[0] == 200
+
+
+async def test_a_caller_that_hangs_up_is_forgotten(server: int) -> None:
+    """Half a body and a closed connection: no answer is owed, nothing breaks, and a hundred of them cost nothing."""
+    for _ in range(100):
+        assert await exchange(server, head(f"Content-Length: {len(BODY)}"), BODY[:50], hang_up=True) == b""
+
+    assert parsed(await exchange(server, head(target="GET /healthz HTTP/1.1")))[0] == 200
+
+
+async def test_a_body_that_trickles_is_cut_off(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """408 that may be tried again, at the time limit, though bytes keep coming; and the connection is closed."""
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.3)
+    started = time.monotonic()
+
+    answer = await exchange(server, head("Content-Length: 1000"), b" ", b" ", pause=0.1)
+
+    status, headers, text = parsed(answer)
+    assert (status, headers["content-type"], headers["connection"]) == (408, "application/problem+json", "close")
+    assert Problem.model_validate_json(text).retryable
+    assert 0.3 <= time.monotonic() - started < SECONDS
+
+
+async def test_slow_bodies_do_not_hold_up_the_others(server: int) -> None:
+    """Fifty callers that have sent half a body wait alone; a question in between is answered."""
+    waiting = [await asyncio.open_connection("127.0.0.1", server) for _ in range(50)]
+    try:
+        for _, writer in waiting:
+            writer.write(head("Content-Length: 1000") + b"{")
+
+        body = a_body()
+        answer = await exchange(server, head(f"Content-Length: {len(body)}"), body)
+
+        assert parsed(answer)[0] == 200
+    finally:
+        for _, writer in waiting:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
