@@ -8,11 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-import pytest
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
 SEED = 20_260_115
 
 

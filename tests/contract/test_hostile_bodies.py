@@ -58,6 +58,8 @@ from tests.contract.hostile_texts import (
     random_json,
 )
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 KINDS: dict[Callable[[random.Random], Hostile], int] = {
     wrong_type: 60,
     many_wrong_types: 40,

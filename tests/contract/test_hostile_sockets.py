@@ -20,6 +20,8 @@ from tests.conftest import World
 from tests.contract.hostile import SECONDS, SEED, encoded, full
 from tests.contract.test_hostile_bodies import assert_well_formed
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 # Over a socket
 
 
