@@ -133,6 +133,9 @@ class Pipeline:
             with trace.stage("routing") as stage:
                 decision = await self._stages.routing(request.parsed_query.query_id, admitted, understanding, router, deadline)
                 stage.outcome = decision.rung.value
+        except TimeoutError:
+            log.warning("routing_out_of_time")
+            decision = self._stages.routing.after_failure(request.parsed_query.query_id, admitted, router)
         except Exception:  # the contract's ROUTING_FAILED: whatever breaks in a model, the default agent answers
             log.exception("routing_failed")
             decision = self._stages.routing.after_failure(request.parsed_query.query_id, admitted, router)

@@ -1,6 +1,7 @@
 """Agents that cannot be reached are left alone for a while, for the right reasons, and never hold anything else up."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 
@@ -12,12 +13,14 @@ from service.contracts.handoff import AgentHandoff
 from service.ports import AgentFailure
 from tests.contract.http_server import (
     TIMEOUT,
+    Answer,
     Request,
     Server,
     Writer,
     agent_at,
     answering,
     free_port,
+    good,
     hanging,
     http,
     saying,
@@ -88,6 +91,52 @@ async def test_a_second_address_takes_over(client: HttpAgents) -> None:
         answers = [await send(client, agent) for _ in range(3)]
 
     assert [type(a) for a in answers] == [AgentFailure, AgentHandoff, AgentHandoff]
+
+
+async def test_a_replica_is_tried_after_an_error_too(client: HttpAgents) -> None:
+    """A server that is up but errs hands over to the next address, as one that is down does."""
+    async with serving(saying(http(b"{}", "500 Internal Server Error"))) as broken, serving(answering()) as sound:
+        agent = agent_at(broken.port, sound.port)
+        answers = [await send(client, agent) for _ in range(2)]
+
+    assert [type(a) for a in answers] == [AgentFailure, AgentHandoff]
+
+
+async def test_what_one_agent_sets_as_a_cookie_no_request_carries(client: HttpAgents) -> None:
+    """The client is shared by all agents and tenants."""
+
+    async def setting(server: Server, request: Request, writer: Writer) -> None:
+        writer.write(http(json.dumps(good(request)).encode(), Set_Cookie="session=secret; Path=/"))
+
+    async with serving(setting) as server:
+        answers = [await send(client, agent_at(server.port)) for _ in range(2)]
+
+    assert [type(a) for a in answers] == [AgentHandoff, AgentHandoff]
+    assert all("cookie" not in request.headers for request in server.requests)
+
+
+@pytest.mark.parametrize(
+    ("answer", "may_have_run"),
+    [
+        (None, False),
+        (saying(http(b"{}", "503 Service Unavailable")), False),
+        (saying(http(b"{}", "429 Too Many Requests")), False),
+        (saying(http(b"{}", "500 Internal Server Error")), True),
+        (saying(b"HTTP/1.1 200 OK\r\n", close=True), True),
+        (hanging, True),
+    ],
+    ids=["refused", "503", "429", "500", "cut", "hangs"],
+)
+async def test_a_failure_says_whether_the_work_may_have_been_started(client: HttpAgents, answer: Answer | None, may_have_run: bool) -> None:
+    """What was refused before it began is safe to repeat for every agent."""
+    if answer is None:
+        failure = await send(client, agent_at(await free_port()))
+    else:
+        async with serving(answer) as server:
+            failure = await send(client, agent_at(server.port), timeout=TIMEOUT)
+
+    assert isinstance(failure, AgentFailure)
+    assert failure.may_have_run is may_have_run
 
 
 async def test_one_slow_agent_does_not_hold_up_another(client: HttpAgents) -> None:

@@ -112,6 +112,20 @@ async def test_when_routing_breaks_the_explainer_answers(world: World, error: Ex
         assert answer["primary_agent"] == "explainer"
 
 
+async def test_the_log_of_a_broken_rung_holds_no_user_text(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither the question nor the ids of the user are in the traceback's frames."""
+    assert world.router is not None
+    world.router = replace(world.router, student=BrokenStudent(RuntimeError("broken")))
+    async with world.client() as client:
+        await client.post("/orchestrate", json=body("Joe Bloggs has a rare marker zq7x"))
+
+    logged = capsys.readouterr().err
+    assert "routing_failed" in logged
+    assert "test_failures.py" in logged
+    assert "zq7x" not in logged
+    assert "s-1" not in logged
+
+
 async def test_a_router_that_knows_other_intents_is_no_500(world: World, router: Router) -> None:
     """A student whose label the catalogue lacks breaks routing, not the service."""
 

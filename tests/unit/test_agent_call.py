@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -296,6 +296,20 @@ def test_the_callers_required_confidence_goes_before_the_agents(wish: float | No
 def test_a_dispatch_tells_no_less_than_a_millisecond() -> None:
     """Even when the deadline passes while it is written."""
     assert build_dispatch(CATALOG.agent["explainer"], some_work(deadline=Deadline(0.0)), 5.0, uuid4()).routing.timeout_ms == 1
+
+
+@pytest.mark.parametrize(
+    ("idempotent", "may_have_run", "attempts"), [(True, True, 3), (True, False, 3), (False, False, 3), (False, True, 1)]
+)
+async def test_work_that_may_have_been_started_is_repeated_for_idempotent_agents_only(
+    idempotent: bool, may_have_run: bool, attempts: int
+) -> None:
+    """A training run does not start twice because its first answer got lost."""
+    client = scripted(replace(LATE, may_have_run=may_have_run))
+
+    run = await caller(client)(an_agent(CATALOG, idempotent=idempotent), some_work(3_600.0))
+
+    assert run.attempts == attempts
 
 
 async def test_all_attempts_at_an_agent_have_one_id() -> None:

@@ -1,0 +1,93 @@
+"""`optimize --bootstrap` on a real MLflow store: the first version is champion, later ones challengers, and mistakes are told."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import ROOT
+
+pytestmark = pytest.mark.timeout(600)
+TEXTS = {
+    "invoices": ["which invoices are overdue", "unpaid bills", "who owes us money", "list open invoices", "late payers", "bills past due"],
+    "refunds": ["give the money back", "refund order 7", "I want a refund", "return the payment", "reimburse the customer", "pay it back"],
+    "oos": ["what is the weather", "tell me a joke", "who won the match", "book a flight", "capital of France", "play a song"],
+}
+
+
+def run(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the system in a folder."""
+    return subprocess.run([sys.executable, "-m", program, *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+def optimize(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Run `optimize --bootstrap` on the small seed set and return what it prints as JSON."""
+    done = run("optimizers.cli", folder, "--bootstrap", "--seed-set", "seed.jsonl", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout)) if done.stdout else {}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with a small seed set."""
+    folder = tmp_path_factory.mktemp("optimize")
+    lines = [json.dumps({"text": text, "label": label}) for label, texts in TEXTS.items() for text in texts]
+    (folder / "seed.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def test_versions_follow_each_other_and_only_promotion_moves_the_champion(folder: Path) -> None:
+    """Champion, challenger, nothing when there is one (even when only the registry knows), and champion by --promote."""
+    first = optimize(folder)
+    second = optimize(folder)
+    (folder / "var/router/last_good.json").unlink()
+    skipped = optimize(folder, "--if-missing")
+    third = optimize(folder, "--promote", "--risk-target", "0.1")
+
+    assert (first["version"], first["alias"]) == ("1", "champion")
+    assert (second["version"], second["alias"]) == ("2", "challenger")
+    assert skipped == {}
+    assert (third["version"], third["alias"], third["policy"]["risk_target"]) == ("3", "champion", 0.1)
+    assert json.loads((folder / "var/router/last_good.json").read_text())["version"] == "3"
+
+
+def test_a_router_of_other_intents_is_named_by_doctor_and_not_served(folder: Path) -> None:
+    """The packaged catalogue has no invoices: the check says so and how to mend it, and a decision falls to the safe default."""
+    checks = {c["name"]: c for c in json.loads(run("service.cli", folder, "doctor", "--json").stdout)}
+    decided = json.loads(run("service.cli", folder, "route", "which invoices are overdue", "--json").stdout)
+
+    assert not checks["encoder and router"]["ok"]
+    assert "invoices, refunds" in checks["encoder and router"]["detail"]
+    assert checks["store"]["ok"]
+    assert decided["rung"] == "safe_default"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [('{"text": "no label"}', "bad.jsonl:1"), ("not json", "bad.jsonl:1"), ('{"text": "x", "label": "one"}', "at least two labels")],
+    ids=["no label", "no JSON", "one label"],
+)
+def test_data_that_cannot_be_used_is_told_with_its_place(tmp_path: Path, line: str, said: str) -> None:
+    """Exit code 2 and a sentence, no traceback."""
+    (tmp_path / "bad.jsonl").write_text(line + "\n")
+
+    done = run("optimizers.cli", tmp_path, "--bootstrap", "--seed-set", "bad.jsonl")
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_golden_texts_in_the_seed_set_are_refused(tmp_path: Path) -> None:
+    """A test query never enters training."""
+    leaked = (ROOT / "datasets/golden/test.jsonl").read_text()
+    (tmp_path / "seed.jsonl").write_text(leaked)
+    (tmp_path / "golden.jsonl").write_text(leaked)
+
+    done = run("optimizers.cli", tmp_path, "--bootstrap", "--seed-set", "seed.jsonl", "--golden", "golden.jsonl")
+
+    assert done.returncode == 2
+    assert "golden texts are in the seed set" in done.stderr
