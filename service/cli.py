@@ -144,7 +144,13 @@ async def _serve(host: str | None, port: int | None) -> None:
         gc.freeze()  # and none of it needs to be looked at again
         gc.enable()
         config = uvicorn.Config(
-            app_, host=settings.host, port=settings.port, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS
+            app_,
+            host=settings.host,
+            port=settings.port,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
         )
         await uvicorn.Server(config).serve()
 

@@ -1,12 +1,14 @@
 """`pointsman doctor`: look for the usual mistakes in an installation, and say what to do about each."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx
+from rapidfuzz import process
 from rich.console import Console
 from rich.table import Table
 
@@ -21,6 +23,7 @@ from service.routing.encoder import Encoder
 from service.settings import Settings
 
 REACH_SECONDS = 2.0
+OTHER_VARIABLES = {"POINTSMAN_KEY", "POINTSMAN_HEALTH_URLS"}  # of `pointsman ask` and of the built-in agents
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ async def examine(settings: Settings) -> list[Check]:
     """Run every check; none changes anything but an empty database, which is created."""
     looks: list[tuple[str, Callable[[Settings], Awaitable[str]]]] = [
         ("python", _python),
+        ("settings", _settings),
         ("catalogue", _catalogue),
         ("encoder and router", _router),
         ("store", _store),
@@ -68,6 +72,16 @@ async def _look(name: str, look: Callable[[Settings], Awaitable[str]], settings:
 
 async def _python(_: Settings) -> str:
     return f"Python {sys.version.split()[0]}"
+
+
+async def _settings(_: Settings) -> str:
+    known = {f"POINTSMAN_{name}".upper() for name in Settings.model_fields} | OTHER_VARIABLES
+    unknown = sorted(name for name in os.environ if name.startswith("POINTSMAN_") and name not in known)
+    if unknown:
+        near = [process.extractOne(name, known) for name in unknown]
+        hints = [f"{name} (did you mean {match[0]}?)" for name, match in zip(unknown, near, strict=True)]
+        raise ConfigurationError(f"No setting has this name: {', '.join(hints)}")
+    return "every POINTSMAN_ variable is a setting"
 
 
 async def _catalogue(settings: Settings) -> str:

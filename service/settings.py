@@ -4,7 +4,7 @@ import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import ConfigurationError
@@ -39,6 +39,12 @@ class Settings(BaseSettings):
     encoder_threads: int = Field(1, ge=1, le=64, description="Threads of one encoder call.")
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="Least severe log level.")] = "INFO"
 
+    @model_validator(mode="after")
+    def _names_a_primary_lm(self) -> "Settings":
+        if self.lm is None and (self.lm_light is not None or self.lm_strong is not None):
+            raise ValueError("POINTSMAN_LM_LIGHT and POINTSMAN_LM_STRONG stand beside POINTSMAN_LM; set that too")
+        return self
+
     @property
     def on_loopback(self) -> bool:
         """Say whether only this machine can reach the service."""
@@ -61,5 +67,5 @@ def read_settings(**overrides: str | int | None) -> Settings:
     except UnicodeDecodeError as exc:
         raise ConfigurationError(f"The file .env is not UTF-8 text: {exc}") from exc
     except ValidationError as exc:
-        lines = [f"POINTSMAN_{'_'.join(str(part) for part in e['loc']).upper()}: {e['msg']}" for e in exc.errors()]
+        lines = [": ".join([*(f"POINTSMAN_{part}".upper() for part in e["loc"]), e["msg"]]) for e in exc.errors()]
         raise ConfigurationError("\n".join(lines)) from exc

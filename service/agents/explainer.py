@@ -7,7 +7,7 @@ from service.agents.decomposition import Change, Window, decompose, volume_and_s
 from service.agents.finding import AgentFailure, Finding
 from service.agents.glossary import TERMS, TermMatch, find_term
 from service.agents.kpi import Kpi, find_kpi, normal_form
-from service.agents.retelling import CONTEXT_KEYS, confidence_of, earlier_results, output_of, retell
+from service.agents.retelling import confidence_of, earlier_results, output_of, retell
 from service.agents.sample_data import Snapshot
 from service.agents.scope import Scope, context_text, question_of, resolve_kpi, resolve_period, resolve_scope
 from service.contracts.dispatch import AgentDispatch
@@ -42,8 +42,8 @@ def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
     known = ", ".join(one.name for one in TERMS)
     raise AgentFailure(
         "missing_data",
-        "There is nothing to explain: the dispatch names no brand, region or KPI, carries no earlier results (context keys "
-        f"{', '.join(CONTEXT_KEYS)}), and the question has none of the known terms: {known}.",
+        "There is nothing to explain: the question names no brand, region or KPI, no earlier results came with it, and it has none of the "
+        f"known terms: {known}.",
     )
 
 
