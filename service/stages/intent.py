@@ -43,13 +43,20 @@ class ReadIntent:
             alone = (Candidate(intent=caller, probability=admitted.caller_confidence),) if caller is not None else ()
             return Understanding(alone, 0.0, trusted, admitted.entities, ())
         reading = router.student.read(admitted.text)
-        probabilities = reading.probabilities
+        probabilities, oos_score = reading.probabilities, reading.oos_score
         if caller is not None and not trusted:
             confidence = min(admitted.caller_confidence, AMBIGUOUS_CALLER) if admitted.ambiguous else admitted.caller_confidence
-            probabilities = weigh_caller(probabilities, caller, confidence)
+            probabilities, oos_score = weigh_caller(probabilities, caller, confidence), weigh_scope(oos_score, confidence)
         candidates = tuple(Candidate(intent=i, probability=min(1.0, p)) for i, p in probabilities.items())
         examples = tuple(router.student.nearest(reading.vector, EXAMPLES))
-        return Understanding(candidates, reading.oos_score, trusted, admitted.entities, examples)
+        return Understanding(candidates, oos_score, trusted, admitted.entities, examples)
+
+
+def weigh_scope(oos_score: float, confidence: float) -> float:
+    """Lower the out-of-scope score where a caller names an intent with more than even confidence (Bayes' rule); never raise it."""
+    sure = min(0.99, max(0.5, confidence))
+    outside, inside = oos_score * (1.0 - sure), (1.0 - oos_score) * sure
+    return outside / (outside + inside)
 
 
 def weigh_caller(probabilities: dict[str, float], intent: str, confidence: float) -> dict[str, float]:

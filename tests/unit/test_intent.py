@@ -14,7 +14,7 @@ from service.catalog.loader import load_catalog
 from service.programs import Router
 from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
-from service.stages.intent import AMBIGUOUS_CALLER, EXAMPLES, TRUSTED_CALLER, ReadIntent, Understanding, weigh_caller
+from service.stages.intent import AMBIGUOUS_CALLER, EXAMPLES, TRUSTED_CALLER, ReadIntent, Understanding, weigh_caller, weigh_scope
 from service.stages.triage import Triage
 from tests.unit.turns import a_request, a_router
 
@@ -177,3 +177,12 @@ def test_without_a_router_only_the_caller_speaks(read: Read) -> None:
     assert [(c.intent, c.probability) for c in understood.candidates] == [("prediction", 0.4)]
     assert not understood.caller_decides
     assert read(router=None).candidates == ()
+
+
+@given(score=st.floats(0.0, 1.0), confidence=st.floats(0.0, 1.0))
+def test_a_callers_intent_can_only_speak_for_being_in_scope(score: float, confidence: float) -> None:
+    """Up to even confidence it says nothing; above, the score falls and stays a probability."""
+    weighed = weigh_scope(score, confidence)
+
+    assert 0.0 <= weighed <= score + 1e-12
+    assert confidence > 0.5 or weighed == pytest.approx(score)
