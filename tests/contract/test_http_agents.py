@@ -220,11 +220,11 @@ async def test_an_agent_that_refuses_connections_is_unavailable(client: HttpAgen
     """Known at once, not after the timeout."""
     started = time.monotonic()
 
-    answer = await send(client, agent_at(await free_port()), timeout=5.0)
+    answer = await send(client, agent_at(await free_port()), timeout=30.0)
 
     assert isinstance(answer, AgentFailure)
     assert (answer.code, answer.recoverable, answer.unavailable) == (U, True, True)
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 5.0
 
 
 async def test_no_more_of_an_answer_is_read_than_the_limit(client: HttpAgents) -> None:

@@ -170,11 +170,11 @@ async def test_a_dead_child_is_a_failure_and_not_a_hang(local: tuple[LocalLM, Ds
     await gone(lm.pid, 2)
     started = time.perf_counter()
 
-    answer = await predictors.route(questions()[0], timeout=5.0)
+    answer = await predictors.route(questions()[0], timeout=AMPLE_SECONDS)
 
     assert not isinstance(answer, LMVerdict)
     assert answer.reason == "unavailable"
-    assert time.perf_counter() - started < 1
+    assert time.perf_counter() - started < 10.0
 
 
 async def test_a_missing_file_names_the_command_that_fetches_it(tmp_path: Path) -> None:

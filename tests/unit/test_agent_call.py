@@ -171,7 +171,7 @@ async def test_an_agent_that_hangs_costs_no_more_than_the_deadline() -> None:
 
     run = await caller(client)(agent, some_work(0.3))
 
-    assert 0.25 < time.monotonic() - started < 1.0
+    assert 0.25 < time.monotonic() - started < 5.0
     assert run.failure is not None
     assert run.failure.code is ErrorCode.AGENT_TIMEOUT
     assert client.timeouts[:2] == pytest.approx([0.08, 0.12], abs=0.03)
@@ -186,7 +186,7 @@ async def test_the_pause_before_a_retry_ends_with_the_deadline() -> None:
 
     run = await call(an_agent(CATALOG, max_retries=5), some_work(0.1))
 
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 5.0
     assert (run.attempts, run.failure) == (1, BROKEN)
 
 
@@ -200,7 +200,7 @@ async def test_pauses_double_and_are_jittered() -> None:
 
     pauses = BACKOFF * (0.5 + 2 * 0.1 + 4 * 0.05)
     assert run.attempts == 4
-    assert pauses <= time.monotonic() - started < pauses + 1.0
+    assert pauses <= time.monotonic() - started < pauses + 5.0
     assert next(jitters, None) is None
 
 

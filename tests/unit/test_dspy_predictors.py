@@ -125,7 +125,7 @@ async def test_a_blocking_call_in_the_lm_thread_does_not_hold_the_caller() -> No
     loop, ticks, free = LMLoop(), 0, threading.Event()
 
     async def block() -> None:
-        free.wait(5)
+        free.wait(30)
 
     async def tick() -> None:
         nonlocal ticks
@@ -137,7 +137,7 @@ async def test_a_blocking_call_in_the_lm_thread_does_not_hold_the_caller() -> No
     with pytest.raises(TimeoutError):
         await loop.run(block(), timeout=0.2)
 
-    assert time.perf_counter() - started < 0.4
+    assert time.perf_counter() - started < 5.0
     assert ticks > 10
     free.set()
     ticking.cancel()

