@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -38,7 +39,9 @@ def answering(*responses: bytes) -> Handler:
     left = list(responses)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        await reader.readexactly(int(length.group(1)) if length else 0)  # closing with unread bytes would reset the connection
         writer.write(left.pop(0) if len(left) > 1 else left[0])
         await writer.drain()
         writer.close()
