@@ -34,14 +34,14 @@ class Lexicon:
     idf: npt.NDArray[np.float32]
 
     @classmethod
-    def fit(cls, documents: Iterable[Tokens], *, min_documents: int = 1) -> "Lexicon":
-        """Collect the grams that occur in at least `min_documents` texts."""
+    def fit(cls, documents: Iterable[Tokens]) -> "Lexicon":
+        """Collect the grams of the texts and how rare each is."""
         frequency: Counter[int] = Counter()
         count = 0
         for tokens in documents:
             frequency.update(set(grams(tokens)))
             count += 1
-        keys = np.array(sorted(k for k, n in frequency.items() if n >= min_documents), np.int64)
+        keys = np.array(sorted(frequency), np.int64)
         seen = np.array([frequency[int(k)] for k in keys], np.float64)
         return cls(keys, (np.log((1 + count) / (1 + seen)) + 1).astype(np.float32))
 

@@ -74,11 +74,6 @@ def test_weights_follow_the_textbook() -> None:
     assert weights == pytest.approx(raw / np.linalg.norm(raw), rel=1e-6)
 
 
-def test_rare_grams_can_be_left_out() -> None:
-    """A gram counts once a document, however often it occurs there."""
-    assert Lexicon.fit([[1, 1, 1], [2], [2]], min_documents=2).keys.tolist() == [2]
-
-
 @pytest.mark.parametrize("corpus", [[], [[]]], ids=["no document", "an empty document"])
 def test_an_empty_lexicon_knows_nothing_and_does_not_break(corpus: list[list[int]]) -> None:
     """Weighing yields an empty vector."""
