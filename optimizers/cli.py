@@ -12,6 +12,7 @@ from rich.table import Table
 
 from service.adapters.mlflow_registry import MlflowRegistry
 from service.adapters.router_source import recall, remember
+from service.catalog.loader import load_catalog
 from service.errors import ConfigurationError
 from service.settings import read_settings
 
@@ -65,6 +66,7 @@ def optimize(
                 test,
                 mlflow_uri=settings.mlflow_uri,
                 encoder=Encoder(settings.encoder, threads=os.cpu_count() or 1),
+                descriptions={intent.name: intent.description for intent in load_catalog(settings.catalog).intents},
                 risk_target=risk_target,
                 promote=promote,
                 progress=progress,

@@ -1,7 +1,7 @@
 """The bootstrap job: seed set → student and policy → evaluation → version folder → registry. Each step takes and returns data."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -37,11 +37,14 @@ def bootstrap(
     *,
     mlflow_uri: str,
     encoder: Encoder,
+    descriptions: Mapping[str, str],
     risk_target: float,
     promote: bool,
     progress: Progress,
 ) -> Bootstrapped:
     """Fit a router and register it; it becomes champion when there is none, or when it is to be promoted.
+
+    `descriptions` say what a label means; those of labels without rows are not used.
 
     Raises:
         ValueError, FileNotFoundError: the seed set or the golden set cannot be used.
@@ -51,7 +54,7 @@ def bootstrap(
     leaked = {r.text.strip().lower() for r in rows} & {r.text.strip().lower() for r in test}
     if leaked:
         raise ValueError(f"{len(leaked)} golden texts are in the seed set too, such as {min(leaked)!r}. Take them out of one.")
-    fitted = fit(rows, encoder, seed=SEED, progress=progress)
+    fitted = fit(rows, encoder, descriptions=descriptions, seed=SEED, progress=progress)
     held_out = read_held_out(fitted)
     policy = fit_policy(held_out, risk_target=risk_target)
     cross_fitted = Figure.share(int(held_out.correct[held_out.in_scope].sum()), int(held_out.in_scope.sum()))

@@ -6,14 +6,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom
 
+from optimizers.calibration import ACCEPTED_IN_SCOPE
 from optimizers.student import Fit
-from service.routing.encoder import Encoding
 from service.routing.policy import Policy
 from service.routing.student import OUT_OF_SCOPE
 
 RISK_TARGET = 0.02
 CONFIDENCE = 0.95
-ACCEPTED_IN_SCOPE = 0.95
+STARTS = 5
 CLARIFYING_COST = 0.5  # of asking the user, where sending the question to a wrong agent costs 1
 
 
@@ -35,17 +35,12 @@ class HeldOut:
 
 
 def read_held_out(fit: Fit) -> HeldOut:
-    """Interpret the cross-fitted logits as the student would."""
-    empty = Encoding(np.zeros(1, np.float32), (), 0.0)
-    readings = [fit.student.interpret(empty, row.astype(np.float32)) for row in fit.logits]
-    truth = [fit.student.weights.labels[t] for t in fit.targets]
-    best = [next(iter(r.probabilities.items())) for r in readings]
-    return HeldOut(
-        np.array([p for _, p in best]),
-        np.array([label == t for (label, _), t in zip(best, truth, strict=True)]),
-        np.array([r.oos_score for r in readings]),
-        np.array([t != OUT_OF_SCOPE for t in truth]),
-    )
+    """Calibrate the held-out scores as the student would."""
+    probabilities, oos_scores = fit.student.calibrate(fit.held_out)
+    labels = np.array(fit.student.weights.labels)
+    truth = np.where(fit.targets >= 0, labels[fit.targets], "")
+    best = np.array(fit.student.labels)[probabilities.argmax(axis=1)]
+    return HeldOut(probabilities.max(axis=1), best == truth, oos_scores, (truth != OUT_OF_SCOPE) & (truth != ""))
 
 
 def fit_policy(held_out: HeldOut, *, risk_target: float = RISK_TARGET) -> Policy:
@@ -66,21 +61,27 @@ def fit_policy(held_out: HeldOut, *, risk_target: float = RISK_TARGET) -> Policy
 def act_threshold(probability: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_], risk_target: float) -> tuple[float, float]:
     """Return the lowest threshold at which the error is at most `risk_target` with 95 % confidence, and the share that it covers.
 
-    Thresholds are tested from strict to lax, stopping at the first that fails: fixed-sequence testing keeps the family-wise error
-    without a correction (Angelopoulos et al. 2021, Learn then Test). When none passes: (1.01, 0), that is, never act alone.
+    Thresholds are tested from strict to lax, stopping at the first that fails, from each of `STARTS` starting points with its share of the
+    allowed chance of failure: multi-start fixed-sequence testing keeps the family-wise error (Angelopoulos et al. 2021, Learn then Test).
+    One start alone would end where a few rows with a wrong label fail the strictest threshold. When none passes: (1.01, 0), that is, never
+    act alone.
     """
     thresholds = _grid(probability, risk_target)
     acted = probability[:, None] >= thresholds
     errors = (acted & ~correct[:, None]).sum(axis=0)
-    fails = binom.cdf(errors, acted.sum(axis=0), risk_target) > 1.0 - CONFIDENCE
-    passed = int(np.argmax(np.append(fails, True)))
-    if passed == 0:
+    fails = binom.cdf(errors, acted.sum(axis=0), risk_target) > (1.0 - CONFIDENCE) / STARTS
+    passed = [
+        i
+        for start in range(0, len(thresholds), len(thresholds) // STARTS)
+        for i in range(start, start + int(np.argmax([*fails[start:], True])))
+    ]
+    if not passed:
         return 1.01, 0.0
-    return float(thresholds[passed - 1]), float(acted[:, passed - 1].mean())
+    return float(thresholds[max(passed)]), float(acted[:, max(passed)].mean())
 
 
 def _grid(probability: npt.NDArray[np.float64], risk_target: float) -> npt.NDArray[np.float64]:
     """Candidate thresholds, strict to lax: quantiles from the least that could pass down to the smallest probability."""
-    least = np.ceil(np.log(1.0 - CONFIDENCE) / np.log(1.0 - risk_target)) * 2  # twice the rows that zero errors would need
+    least = np.ceil(np.log((1.0 - CONFIDENCE) / STARTS) / np.log(1.0 - risk_target)) * 2  # twice the rows that zero errors would need
     first = min(1.0, least / max(1, len(probability)))
     return np.quantile(probability, 1.0 - np.linspace(first, 1.0, 100))

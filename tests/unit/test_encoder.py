@@ -38,7 +38,7 @@ def test_every_text_has_a_unit_vector_in_bounded_time(encoder: Encoder, text: st
 
     assert time.perf_counter() - started < 10.0
     assert np.linalg.norm(encoding.vector) == pytest.approx(1.0, abs=1e-5)
-    assert (encoding.vector.shape, encoding.vector.dtype) == ((384,), np.float32)
+    assert (encoding.vector.shape, encoding.vector.dtype) == ((768,), np.float32)
     assert len(encoding.tokens) <= MAX_TOKENS - 2
     assert 0.0 <= encoding.unknown_share <= 1.0
 
@@ -111,8 +111,21 @@ def test_another_folder_is_read_and_has_a_name_of_its_own_content(tmp_path: Path
 
     copied = Encoder(tmp_path)
 
-    assert copied.name == encoder.name == module.MODEL_SHA256[:16]
+    assert copied.name == encoder.name
     np.testing.assert_allclose(copied.encode("hello").vector, encoder.encode("hello").vector, atol=1e-5)
+
+
+def test_a_model_with_its_last_layer_only_gives_that(tmp_path: Path, encoder: Encoder) -> None:
+    """The packaged model is read with one more layer; the last one is the first half of its vectors."""
+    shutil.copy(module.TOKENIZER_FILE, tmp_path / "tokenizer.json")
+    (tmp_path / "model.onnx").write_bytes(module._packaged())
+
+    plain = Encoder(tmp_path)
+
+    assert plain.name == module.MODEL_SHA256[:16]
+    halves = np.split(encoder.encode("hello there").vector, 2)
+    np.testing.assert_allclose(plain.encode("hello there").vector, halves[0] * np.sqrt(2), atol=1e-5)
+    assert [float(np.linalg.norm(half)) for half in halves] == pytest.approx([0.5**0.5] * 2, abs=1e-5)
 
 
 @pytest.mark.parametrize(("name", "value"), [("MODEL_SHA256", "0" * 64), ("MODEL_PACKAGE", "no_such_package")])

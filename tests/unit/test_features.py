@@ -32,7 +32,7 @@ def test_no_two_grams_share_a_key(a: int, b: int, c: int, d: int) -> None:
 @given(corpus=corpora, text=tokens)
 def test_a_text_becomes_a_unit_vector_or_an_empty_one(corpus: list[list[int]], text: list[int]) -> None:
     """Columns are valid, ascending and unique; weights are positive; the norm is 1."""
-    lexicon = Lexicon.fit(corpus)
+    lexicon = Lexicon.fit(corpus, most=10**6)
 
     columns, weights = lexicon.weigh(text)
 
@@ -47,7 +47,7 @@ def test_a_text_becomes_a_unit_vector_or_an_empty_one(corpus: list[list[int]], t
 @given(corpus=corpora, text=tokens, strangers=st.lists(st.integers(40_000, 50_000), min_size=1, max_size=20))
 def test_unknown_grams_change_nothing(corpus: list[list[int]], text: list[int], strangers: list[int]) -> None:
     """A text of strangers is empty, and strangers behind a text leave it as it is."""
-    lexicon = Lexicon.fit(corpus)
+    lexicon = Lexicon.fit(corpus, most=10**6)
 
     assert len(lexicon.weigh(strangers)[0]) == 0
     for with_them, without in zip(lexicon.weigh([*text, *strangers]), lexicon.weigh(text), strict=True):
@@ -57,14 +57,14 @@ def test_unknown_grams_change_nothing(corpus: list[list[int]], text: list[int], 
 @given(corpus=corpora)
 def test_every_text_of_the_corpus_is_known_wholly(corpus: list[list[int]]) -> None:
     """Each gram of each document has a column."""
-    lexicon = Lexicon.fit(corpus)
+    lexicon = Lexicon.fit(corpus, most=10**6)
 
     assert {int(k) for k in lexicon.keys} == {g for text in corpus for g in grams(text)}
 
 
 def test_weights_follow_the_textbook() -> None:
     """Sublinear term frequency times smoothed inverse document frequency, L2-normalised (Manning et al. 2008)."""
-    lexicon = Lexicon.fit([[1], [1], [2]])
+    lexicon = Lexicon.fit([[1], [1], [2]], most=10**6)
     rare, common = math.log(4 / 2) + 1, math.log(4 / 3) + 1
 
     columns, weights = lexicon.weigh([1, 2, 2, 9, 2])
@@ -77,6 +77,6 @@ def test_weights_follow_the_textbook() -> None:
 @pytest.mark.parametrize("corpus", [[], [[]]], ids=["no document", "an empty document"])
 def test_an_empty_lexicon_knows_nothing_and_does_not_break(corpus: list[list[int]]) -> None:
     """Weighing yields an empty vector."""
-    columns, weights = Lexicon.fit(corpus).weigh([1, 2])
+    columns, weights = Lexicon.fit(corpus, most=10**6).weigh([1, 2])
 
     assert (columns.tolist(), weights.tolist()) == ([], [])

@@ -1,0 +1,119 @@
+"""The student's linear algebra: Gaussian-process regression on class indicators, in closed form.
+
+Regression on indicators is least-squares classification (Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, ch. 6.5;
+Rifkin and Klautau 2004 find it as accurate as support vector machines). The kernel is exp(WIDTH · (x·z - 1)) on unit vectors, an RBF,
+plus `lexical_weight` times the dot product of TF-IDF vectors. Where not every row can be a landmark it goes through the Nyström method with
+landmarks from k-means (Zhang, Tsang and Kwok 2008), so that what is served does not grow with the data.
+
+It knows matrices only: no texts, no labels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg.lapack import spotri
+from sklearn.cluster import KMeans
+
+from service.routing.student import likeness
+
+Matrix = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
+
+LANDMARKS = 3_000  # on CLINC150's validation set 1,000 cost .4 points of accuracy against all 15,000 rows, 2,000 .2 and 3,000 .1
+KMEANS_ROUNDS = 5
+_JITTER = 1e-4  # keeps the landmarks' kernel positive definite
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The kernel and the noise of one fit.
+
+    Attributes:
+        lexical_weight: how much the words count against the sentence vector.
+        noise: variance of the noise in the targets; the ridge penalty.
+    """
+
+    lexical_weight: float
+    noise: float
+
+
+def choose_landmarks(vectors: Matrix, most: int, seed: int) -> Indices:
+    """Return at most `most` rows that cover the data: all of them, or the row nearest to each k-means centre."""
+    if len(vectors) <= most:
+        return np.arange(len(vectors))
+    means = KMeans(most, init="random", n_init=1, max_iter=KMEANS_ROUNDS, random_state=seed).fit(vectors)
+    distance = ((vectors - means.cluster_centers_[means.labels_]) ** 2).sum(axis=1)
+    nearest_first = np.lexsort((distance, means.labels_))
+    _, first = np.unique(means.labels_[nearest_first], return_index=True)
+    return np.sort(nearest_first[first])
+
+
+class Problem:
+    """The rows of a fit. Solves for any settings.
+
+    Args:
+        vectors: unit vectors of the rows, shape (n, d).
+        landmarks: rows that stand for the others in what is served; all of them when they are few.
+        lexical: TF-IDF of the rows, shape (n, p).
+        targets: class indicators, shape (n, labels).
+    """
+
+    def __init__(self, vectors: Matrix, landmarks: Indices, lexical: sparse.csr_matrix, targets: Matrix) -> None:
+        self._lexical, self._targets = lexical, targets
+        self._words = np.asarray((lexical @ lexical.T).todense(), np.float32)
+        self._likeness = likeness(vectors, vectors[landmarks])
+        self._whitener: npt.NDArray[np.float64] | None = None
+        if len(landmarks) < len(vectors):  # Nyström: K ≈ K_nm K_mm⁻¹ K_mn, so features K_nm L⁻ᵀ with K_mm = L Lᵀ
+            self._whitener = cholesky(self._likeness[landmarks] + _JITTER * np.eye(len(landmarks)), lower=True, check_finite=False)
+            self._likeness = solve_triangular(self._whitener, self._likeness.T, lower=True, check_finite=False).T.astype(np.float32)
+
+    def solve(self, settings: Settings) -> "Solution":
+        """Fit with these settings, by a Cholesky factorization: time n³/3, memory 8 n² bytes."""
+        kernel = self._likeness.copy() if self._whitener is None else self._likeness @ self._likeness.T
+        kernel += np.float32(settings.lexical_weight) * self._words
+        kernel[np.diag_indices(len(kernel))] += np.float32(settings.noise)
+        factor: Matrix = cholesky(kernel, lower=True, overwrite_a=True, check_finite=False)
+        duals: Matrix = cho_solve((factor, True), self._targets, check_finite=False)
+        by_landmark = duals
+        if self._whitener is not None:
+            moments = self._likeness.T @ duals
+            by_landmark = solve_triangular(self._whitener, moments, lower=True, trans="T", check_finite=False).astype(np.float32)
+        return Solution(factor, duals, by_landmark, np.float32(settings.lexical_weight) * (self._lexical.T @ duals))
+
+    def held_out(self, solution: "Solution", folds: Sequence[Indices]) -> Matrix:
+        """Return what each fold's rows would score if the fit had not seen that fold, shape (n, labels).
+
+        Exact, without another fit: the held-out residual of a fold is the inverse of its block of the inverse kernel, times its duals
+        (Rasmussen and Williams 2006, ch. 5.4.2, for one row). Only the choice of landmarks and grams has seen the rows. Rows in no fold
+        keep their targets.
+        """
+        inverse = _inverse(solution.factor)
+        scores = self._targets.copy()
+        for rows in folds:
+            block = inverse[np.ix_(rows, rows)] if len(rows) > 1 else inverse[rows, rows][:, None]
+            scores[rows] -= np.linalg.solve(block, solution.duals[rows])
+        return scores
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A fit. `by_landmark` (landmarks, labels) and `by_gram` (grams, labels) are what is served; the rest is for `Problem.held_out`."""
+
+    factor: Matrix
+    duals: Matrix
+    by_landmark: Matrix
+    by_gram: Matrix
+
+
+def _inverse(factor: Matrix) -> Matrix:
+    """Return the inverse of the matrix with this lower Cholesky factor."""
+    inverse, info = spotri(factor, lower=True)
+    if info != 0:
+        raise ValueError(f"The kernel matrix is singular (LAPACK potri: {info}).")
+    below = np.tril(inverse)
+    whole: Matrix = below + np.tril(below, -1).T
+    return whole

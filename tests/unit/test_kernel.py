@@ -1,0 +1,89 @@
+"""The fit's algebra against the slow way: solving again without the rows that are held out."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from optimizers.kernel import Problem, Settings, choose_landmarks
+from service.routing.student import likeness
+
+SETTINGS = Settings(lexical_weight=0.5, noise=0.3)
+
+
+def data(rows: int, seed: int = 1) -> tuple[np.ndarray, sparse.csr_matrix, np.ndarray]:
+    """Return unit vectors, lexical features and indicators of three labels."""
+    generator = np.random.default_rng(seed)
+    vectors = generator.normal(size=(rows, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    lexical = sparse.random(rows, 30, 0.2, "csr", dtype=np.float32, random_state=seed)
+    return vectors, lexical, np.eye(3, dtype=np.float32)[generator.integers(0, 3, rows)]
+
+
+def kernel(vectors: np.ndarray, lexical: sparse.csr_matrix) -> np.ndarray:
+    """Return the kernel matrix, written down plainly."""
+    return likeness(vectors, vectors) + 0.5 * (lexical @ lexical.T).toarray()
+
+
+def served(problem: Problem, vectors: np.ndarray, landmarks: np.ndarray, lexical: sparse.csr_matrix) -> np.ndarray:
+    """Return the scores of the rows by the weights that are served."""
+    solution = problem.solve(SETTINGS)
+    return likeness(vectors, vectors[landmarks]) @ solution.by_landmark + lexical @ solution.by_gram
+
+
+def test_with_every_row_a_landmark_the_fit_is_exact() -> None:
+    """K (K + noise)⁻¹ Y."""
+    vectors, lexical, targets = data(40)
+    every = np.arange(40)
+
+    scores = served(Problem(vectors, every, lexical, targets), vectors, every, lexical)
+
+    plain = kernel(vectors, lexical)
+    np.testing.assert_allclose(scores, plain @ np.linalg.solve(plain + 0.3 * np.eye(40), targets), atol=1e-4)
+
+
+@pytest.mark.parametrize("fold", [[3], [0, 5, 17, 39]], ids=["one row", "a group"])
+def test_held_out_scores_are_those_of_a_fit_without_the_fold(fold: list[int]) -> None:
+    """The closed form is the slow way."""
+    vectors, lexical, targets = data(40)
+    problem = Problem(vectors, np.arange(40), lexical, targets)
+
+    scores = problem.held_out(problem.solve(SETTINGS), [np.array(fold)])[fold]
+
+    rest = np.setdiff1d(np.arange(40), fold)
+    plain = kernel(vectors, lexical)
+    slow = plain[np.ix_(fold, rest)] @ np.linalg.solve(plain[np.ix_(rest, rest)] + 0.3 * np.eye(len(rest)), targets[rest])
+    np.testing.assert_allclose(scores, slow, atol=1e-4)
+
+
+def test_some_landmarks_stand_for_the_rest() -> None:
+    """Half of the rows as landmarks score all rows nearly as all would."""
+    vectors, lexical, targets = data(300)
+    every, some = np.arange(300), choose_landmarks(vectors, 150, 1)
+
+    exact = served(Problem(vectors, every, lexical, targets), vectors, every, lexical)
+    close = served(Problem(vectors, some, lexical, targets), vectors, some, lexical)
+
+    assert len(some) == 150
+    assert np.corrcoef(exact.ravel(), close.ravel())[0, 1] > 0.9
+
+
+def test_landmarks_are_distinct_rows_in_order() -> None:
+    """The same ones for the same seed; all rows when they are few."""
+    vectors, _, _ = data(200)
+
+    chosen = choose_landmarks(vectors, 20, 1)
+
+    assert chosen.tolist() == sorted(set(chosen.tolist()))
+    assert chosen.tolist() == choose_landmarks(vectors, 20, 1).tolist()
+    assert choose_landmarks(vectors, 200, 1).tolist() == list(range(200))
+
+
+def test_repeated_rows_can_be_landmarks() -> None:
+    """A singular kernel between landmarks is no obstacle."""
+    vectors, lexical, targets = data(60)
+    vectors[:30] = vectors[0]
+    landmarks = np.arange(0, 60, 2)
+
+    scores = served(Problem(vectors, landmarks, lexical, targets), vectors, landmarks, lexical)
+
+    assert np.isfinite(scores).all()
