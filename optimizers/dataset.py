@@ -1,8 +1,9 @@
-"""Labelled requests on disk: JSON lines with `text` and `label`, and optionally `writer`; `.gz` too."""
+"""Labelled requests on disk: JSON lines with `text` and `label`, and optionally `writer` and `history`; `.gz` too."""
 
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,17 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One labelled request. `writer` groups rows of one hand, which never sit on both sides of a split."""
+    """One labelled request.
+
+    Attributes:
+        writer: groups rows of one hand, which never sit on both sides of a split.
+        history: earlier utterances, oldest first.
+    """
 
     text: str
     label: str
     writer: str | None = None
+    history: tuple[str, ...] = ()
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -32,16 +39,27 @@ def read_rows(path: Path) -> list[Row]:
 
 def _read_file(path: Path) -> Iterable[Row]:
     opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                data = json.loads(line)
-                row = Row(data["text"], data["label"], data.get("writer"))
-            except (ValueError, KeyError, TypeError) as exc:
-                raise ValueError(f'{path}:{number}: expected {{"text": ..., "label": ...}} on one line: {exc!r}') from exc
-            if not all(isinstance(part, str) and part for part in (row.text, row.label)):
-                raise ValueError(f"{path}:{number}: text and label must be texts that are not empty.")
-            yield row
+    try:
+        with opener(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                yield _read_line(line, f"{path}:{number}")
+    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError, IsADirectoryError, PermissionError) as exc:
+        raise ValueError(f"{path} cannot be read as JSON lines in UTF-8: {exc}") from exc
+
+
+def _read_line(line: str, place: str) -> Row:
+    try:
+        data = json.loads(line)
+        row = Row(data["text"], data["label"], data.get("writer"), tuple(data.get("history") or ()))
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
+        raise ValueError(f'{place}: expected {{"text": ..., "label": ...}} on one line: {exc!r}') from exc
+    if not all(isinstance(part, str) and part for part in (row.text, row.label)):
+        raise ValueError(f"{place}: text and label must be texts that are not empty.")
+    if not isinstance(data.get("history") or [], list) or not all(isinstance(utterance, str) for utterance in row.history):
+        raise ValueError(f"{place}: history must be a list of texts.")
+    if any("\ud800" <= c <= "\udfff" for part in (row.text, row.label, *row.history) for c in part):
+        raise ValueError(f"{place}: half of a surrogate pair is no text; it cannot be written in UTF-8.")
+    return row
 
 
 def hash_rows(rows: Sequence[Row]) -> str:

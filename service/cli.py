@@ -18,6 +18,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
+from optimizers.bench_cli import app as bench_app
 from service.errors import ConfigurationError, PointsmanError
 from service.listening import require_free_port
 from service.settings import Settings, read_settings
@@ -31,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+app.add_typer(bench_app, name="bench")
 out, err = Console(), Console(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 T = TypeVar("T")

@@ -52,6 +52,7 @@ class Encoder:
     """
 
     def __init__(self, folder: Path | None = None, *, threads: int = 1) -> None:
+        self.folder = folder
         model, tokenizer = _locate(folder)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads

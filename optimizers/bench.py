@@ -1,0 +1,296 @@
+"""Measure a student on labelled files: fit on train, choose on validation, evaluate once on test. Pure but for reading files.
+
+What is in the test set never helps: rows of train and validation whose text (with its history) is in the test set are taken out first.
+"""
+
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.metrics import f1_score, roc_auc_score
+from threadpoolctl import threadpool_limits
+
+from optimizers.dataset import Row, read_rows
+from optimizers.evaluate import Figure
+from optimizers.policy import fit_policy, read_held_out
+from optimizers.student import Fit, fit
+from service.routing.encoder import Encoder
+from service.routing.policy import Policy
+from service.routing.student import OUT_OF_SCOPE, Student
+
+BINS = 15  # of equal width, as in Guo et al. 2017
+FEWEST_VALIDATION_ROWS = 100
+TIMED_TEXTS = 500
+WARM_UP = 20
+SHOWN_TEXTS = 3
+
+Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The test rows, each read once.
+
+    Attributes:
+        rows: in-scope rows.
+        predicted: the best label of each.
+        probability: of that label, shape (rows,).
+        oos_score: of each in-scope row, shape (rows,).
+        outside: out-of-scope scores of the out-of-scope rows.
+    """
+
+    rows: tuple[Row, ...]
+    predicted: tuple[str, ...]
+    probability: Array
+    oos_score: Array
+    outside: Array
+
+    @property
+    def correct(self) -> Flags:
+        """Whether the best label is right, shape (rows,)."""
+        return np.array([row.label == label for row, label in zip(self.rows, self.predicted, strict=True)], bool)
+
+    @property
+    def oos_auroc(self) -> float | None:
+        """Chance that an out-of-scope row scores higher than an in-scope row; None without out-of-scope rows."""
+        if not len(self.outside):
+            return None
+        truth = np.r_[np.zeros(len(self.oos_score)), np.ones(len(self.outside))]
+        return float(roc_auc_score(truth, np.r_[self.oos_score, self.outside]))
+
+    @property
+    def oos_recall_at_95_inscope(self) -> float | None:
+        """Share of out-of-scope rows above the score that 95 % of the in-scope rows stay below; None without out-of-scope rows."""
+        if not len(self.outside):
+            return None
+        return float((self.outside > np.quantile(self.oos_score, 0.95, method="higher")).mean())
+
+    def acted(self, policy: Policy) -> Flags:
+        """Whether the student would act alone, shape (rows,)."""
+        flags: Flags = (self.oos_score <= policy.refuse_above) & (self.probability >= policy.act_above)
+        return flags
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """One label read as another: how often, how often the student would have acted on it, and some of the texts."""
+
+    label: str
+    read: str
+    count: int
+    acted: int
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The numbers of one run, as `--json` writes them: shares are 0 to 1, and what the data cannot give is None.
+
+    Attributes:
+        accuracy: share of in-scope test rows whose best label is right; the interval is Wilson's, 95 %.
+        ece: expected calibration error of the best label's probability.
+        coverage_at_risk: share of in-scope test rows that the student acts on alone under the thresholds chosen for `risk_target`.
+        risk: share of those that are wrong.
+        oos_auroc, oos_recall_at_95_inscope: how out-of-scope rows are told from in-scope rows.
+        latency_ms: p50 and p99 of the whole student, one text at a time, one thread.
+        fit_seconds: encoding, fitting, choosing and calibrating.
+        peak_rss_mb: of the whole process, MiB.
+        removed_rows: rows of train and validation taken out because a later set has the same text.
+        chosen_on: "validation", or "held-out training rows" when too few validation rows were left.
+    """
+
+    accuracy: float
+    accuracy_interval: tuple[float, float]
+    macro_f1: float
+    ece: float
+    coverage_at_risk: float
+    risk: float | None
+    risk_interval: tuple[float, float]
+    risk_target: float
+    oos_auroc: float | None
+    oos_recall_at_95_inscope: float | None
+    latency_ms: dict[str, float]
+    fit_seconds: float
+    artifact_bytes: int
+    peak_rss_mb: float
+    test_rows: int
+    oos_rows: int
+    labels: int
+    removed_rows: dict[str, int]
+    chosen_on: str
+    lexical_weight: float
+    noise: float
+    act_above: float
+    refuse_above: float
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One run and everything behind its figures."""
+
+    fit: Fit
+    policy: Policy
+    evaluated: Evaluated
+    removed: dict[str, int]
+    chosen_on: str
+    fit_seconds: float
+    latency_ms: dict[str, float]
+    artifact_bytes: int
+    peak_rss_mb: float
+
+    def confusions(self) -> list[Confusion]:
+        """Return which labels were read as which, those that would have been acted on first, then the most frequent."""
+        acted = self.evaluated.acted(self.policy)
+        found: dict[tuple[str, str], list[int]] = {}
+        for i in np.flatnonzero(~self.evaluated.correct):
+            found.setdefault((self.evaluated.rows[i].label, self.evaluated.predicted[i]), []).append(int(i))
+        confusions = [
+            Confusion(*pair, len(places), int(acted[places].sum()), tuple(self.evaluated.rows[i].text for i in places[:SHOWN_TEXTS]))
+            for pair, places in found.items()
+        ]
+        return sorted(confusions, key=lambda c: (-c.acted, -c.count, c.label, c.read))
+
+    @property
+    def figures(self) -> Figures:
+        """The numbers."""
+        e, correct = self.evaluated, self.evaluated.correct
+        acted = e.acted(self.policy)
+        accuracy = Figure.share(int(correct.sum()), len(correct))
+        risk = Figure.share(int((~correct[acted]).sum()), int(acted.sum()))
+        return Figures(
+            accuracy=accuracy.value,
+            accuracy_interval=(accuracy.low, accuracy.high),
+            macro_f1=float(f1_score([r.label for r in e.rows], e.predicted, average="macro", zero_division=0.0)),
+            ece=expected_calibration_error(e.probability, correct),
+            coverage_at_risk=float(acted.mean()),
+            risk=risk.value if risk.n else None,
+            risk_interval=(risk.low, risk.high),
+            risk_target=self.policy.risk_target,
+            oos_auroc=e.oos_auroc,
+            oos_recall_at_95_inscope=e.oos_recall_at_95_inscope,
+            latency_ms=self.latency_ms,
+            fit_seconds=self.fit_seconds,
+            artifact_bytes=self.artifact_bytes,
+            peak_rss_mb=self.peak_rss_mb,
+            test_rows=len(e.rows),
+            oos_rows=len(e.outside),
+            labels=len(self.fit.student.labels),
+            removed_rows=self.removed,
+            chosen_on=self.chosen_on,
+            lexical_weight=self.fit.settings.lexical_weight,
+            noise=self.fit.settings.noise,
+            act_above=self.policy.act_above,
+            refuse_above=self.policy.refuse_above,
+        )
+
+
+def bench(
+    train: Path,
+    validation: Path | None,
+    test: Path,
+    outside: Path | None,
+    *,
+    encoder: Encoder,
+    risk_target: float,
+    progress: Progress,
+) -> Benchmark:
+    """Fit, choose and evaluate once.
+
+    Raises:
+        ValueError, FileNotFoundError: a file cannot be used.
+    """
+    progress("reading")
+    test_rows = read_rows(test) + [Row(r.text, OUT_OF_SCOPE, None, r.history) for r in (read_rows(outside) if outside else [])]
+    rows, validation_rows, removed = _keep_apart(read_rows(train), read_rows(validation) if validation else [], test_rows)
+    if len([r for r in validation_rows if r.label != OUT_OF_SCOPE]) < FEWEST_VALIDATION_ROWS:
+        validation_rows = []
+    started = time.perf_counter()
+    fitted = fit(rows, encoder, validation=validation_rows, progress=progress)
+    policy = fit_policy(read_held_out(fitted), risk_target=risk_target)
+    fit_seconds = time.perf_counter() - started
+    progress(f"evaluating once on {len(test_rows)} rows")
+    evaluated = evaluate_once(fitted.student, test_rows)
+    progress("timing single texts")
+    latency = time_reading(fitted.student, [r.text for r in test_rows])
+    with tempfile.TemporaryDirectory(prefix="pointsman-bench-") as folder:
+        path = Path(folder) / "student.safetensors"
+        fitted.student.save(path)
+        size = path.stat().st_size
+    return Benchmark(
+        fitted,
+        policy,
+        evaluated,
+        removed,
+        "validation" if validation_rows else "held-out training rows",
+        fit_seconds,
+        latency,
+        size,
+        _peak_rss_mb(),
+    )
+
+
+def evaluate_once(student: Student, rows: Sequence[Row]) -> Evaluated:
+    """Read every row."""
+    readings = student.read_all(student.encoder.encode_many([r.text for r in rows]))
+    inside = [(row, reading) for row, reading in zip(rows, readings, strict=True) if row.label != OUT_OF_SCOPE]
+    if not inside:
+        raise ValueError("The test set has no in-scope row.")
+    best = [next(iter(reading.probabilities.items())) for _, reading in inside]
+    return Evaluated(
+        tuple(row for row, _ in inside),
+        tuple(label for label, _ in best),
+        np.array([p for _, p in best]),
+        np.array([reading.oos_score for _, reading in inside]),
+        np.array([reading.oos_score for row, reading in zip(rows, readings, strict=True) if row.label == OUT_OF_SCOPE]),
+    )
+
+
+def expected_calibration_error(probability: Array, correct: Flags, bins: int = BINS) -> float:
+    """Return the mean distance of probability and accuracy over bins of equal width, weighted by rows (Naeini et al. 2015)."""
+    place = np.clip((probability * bins).astype(np.int64), 0, bins - 1)
+    gaps = [abs(probability[place == b].mean() - correct[place == b].mean()) * (place == b).mean() for b in np.unique(place)]
+    return float(sum(gaps))
+
+
+def time_reading(student: Student, texts: Sequence[str], *, threads: int = 1) -> dict[str, float]:
+    """Return p50 and p99 in milliseconds of the whole student, one text at a time, warm."""
+    if not texts:
+        return {"p50": 0.0, "p99": 0.0}
+    encoder = Encoder(student.encoder.folder, threads=threads)
+    single = Student(encoder, student.lexicon, student.weights, student.examples)
+    spread = [texts[i] for i in np.linspace(0, len(texts) - 1, min(TIMED_TEXTS, len(texts))).astype(int)]
+    taken = []
+    with threadpool_limits(threads):
+        for text in spread[:WARM_UP]:
+            single.read(text)
+        for text in spread:
+            started = time.perf_counter()
+            single.read(text)
+            taken.append((time.perf_counter() - started) * 1e3)
+    return {"p50": float(np.percentile(taken, 50)), "p99": float(np.percentile(taken, 99))}
+
+
+def _keep_apart(train: list[Row], validation: list[Row], test: list[Row]) -> tuple[list[Row], list[Row], dict[str, int]]:
+    """Take the test rows out of train and validation, and the training rows out of validation."""
+    tested = {_key(r) for r in test}
+    kept = [r for r in train if _key(r) not in tested]
+    seen = tested | {_key(r) for r in kept}
+    apart = [r for r in validation if _key(r) not in seen]
+    return kept, apart, {"train": len(train) - len(kept), "validation": len(validation) - len(apart)}
+
+
+def _key(row: Row) -> tuple[str, ...]:
+    return (" ".join(row.text.lower().split()), *row.history)
+
+
+def _peak_rss_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1024.0 * 1024.0 if sys.platform == "darwin" else 1024.0)

@@ -1,0 +1,123 @@
+"""`pointsman bench ...`: measure on labelled files. Exit codes: 0 measured; 2 wrong usage or data."""
+
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from service.errors import ConfigurationError
+from service.settings import read_settings
+
+if TYPE_CHECKING:
+    from optimizers.bench import Benchmark, Figures
+
+app = typer.Typer(help="Measure understanding on labelled files.", no_args_is_help=True, rich_markup_mode="markdown")
+out, err = Console(), Console(stderr=True)
+FILE = {"exists": True, "readable": True}
+SHOWN_CONFUSIONS = 5
+
+
+@app.callback()
+def bench() -> None:
+    """Measure understanding on labelled files."""
+
+
+@app.command(
+    no_args_is_help=True,
+    epilog="Example: `pointsman bench intents --train train.jsonl.gz --val val.jsonl.gz --test test.jsonl.gz --report report.html`\n\n"
+    'One JSON object a line: `{"text": "...", "label": "...", "history": ["...", "..."]}`; `history` may be left out, and the '
+    "label `oos` means out of scope.",
+)
+def intents(
+    train: Annotated[Path, typer.Option(**FILE, help="Labelled requests to fit on: .jsonl, .jsonl.gz or a folder of them.")],
+    test: Annotated[Path, typer.Option(**FILE, help="Labelled requests to evaluate on, once.")],
+    val: Annotated[
+        Path | None, typer.Option(**FILE, help="Labelled requests to choose and calibrate on; else rows held out of the training set.")
+    ] = None,
+    oos: Annotated[Path | None, typer.Option(**FILE, help="Out-of-scope requests to evaluate on; their labels are not looked at.")] = None,
+    risk_target: Annotated[float, typer.Option(min=0.001, max=0.5, help="Largest share of errors where the student acts alone.")] = 0.02,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as JSON; - is standard output.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML page: reliability, risk against coverage, confusions.")] = None,
+) -> None:
+    """Fit a student on labelled requests, choose and calibrate on validation, evaluate once on test."""
+    for target in (json_file, report):
+        if target is not None and not target.absolute().parent.is_dir():
+            raise _exit(f"There is no folder {target.absolute().parent} to write {target.name} to.")
+    with err.status("starting") as status:
+        started = time.monotonic()
+
+        def progress(step: str) -> None:
+            status.update(step)
+            if not err.is_terminal:
+                err.print(f"[{time.monotonic() - started:5.1f} s] {step}", markup=False, highlight=False)
+
+        progress("loading the encoder and scikit-learn")
+        from optimizers.bench import bench as measure
+        from service.routing.encoder import Encoder
+
+        try:
+            encoder = Encoder(read_settings().encoder, threads=os.cpu_count() or 1)
+            measured = measure(train, val, test, oos, encoder=encoder, risk_target=risk_target, progress=progress)
+        except (ValueError, OSError, ConfigurationError) as exc:
+            raise _exit(str(exc)) from exc
+        if report is not None:
+            progress(f"drawing {report}")
+            from optimizers.report import write_report
+
+            write_report(measured, report, title=f"{train.name} → {test.name}")
+    figures = json.dumps(asdict(measured.figures), indent=2)
+    if json_file == Path("-"):
+        typer.echo(figures)
+        return
+    if json_file is not None:
+        json_file.write_text(figures + "\n", encoding="utf-8")
+    _show(measured)
+
+
+def _show(measured: "Benchmark") -> None:
+    figures = measured.figures
+    table = Table(title=f"{figures.test_rows} test rows, {figures.labels} labels", title_justify="left")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in _lines(figures):
+        table.add_row(name, value)
+    out.print(table)
+    removed = {name: count for name, count in measured.removed.items() if count}
+    if removed:
+        what = " and ".join(f"{count} of {name}" for name, count in removed.items())
+        out.print(f"Rows left out because a later set has the same text: {what}.", highlight=False)
+    out.print(f"Settings and thresholds were chosen on {measured.chosen_on}.", highlight=False)
+    for confusion in measured.confusions()[:SHOWN_CONFUSIONS]:
+        out.print(f"{confusion.count} x {confusion.label} read as {confusion.read}: {confusion.texts[0]!r}", markup=False, highlight=False)
+
+
+def _lines(f: "Figures") -> list[tuple[str, str]]:
+    low, high = f.accuracy_interval
+    return [
+        ("accuracy", f"{f.accuracy:.4f} ({low:.4f} to {high:.4f})"),
+        ("macro F1", f"{f.macro_f1:.4f}"),
+        ("expected calibration error", f"{f.ece:.4f}"),
+        (f"coverage at risk {f.risk_target:.1%}", f"{f.coverage_at_risk:.4f}"),
+        ("observed risk among those", _number(f.risk)),
+        ("out of scope: AUROC", _number(f.oos_auroc)),
+        ("out of scope: recall, 95 % in scope accepted", _number(f.oos_recall_at_95_inscope)),
+        ("latency p50 / p99, one thread", f"{f.latency_ms['p50']:.1f} / {f.latency_ms['p99']:.1f} ms"),
+        ("fit", f"{f.fit_seconds:.0f} s"),
+        ("artifact", f"{f.artifact_bytes / 2**20:.1f} MiB"),
+        ("peak memory", f"{f.peak_rss_mb:.0f} MiB"),
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _exit(message: str) -> typer.Exit:
+    err.print(message, style="red", markup=False)
+    return typer.Exit(2)

@@ -1,0 +1,182 @@
+"""The benchmark: no test text helps, every figure is what it says, and the page shows data as text."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from optimizers.bench import Evaluated, _keep_apart, expected_calibration_error
+from optimizers.bench_cli import app
+from optimizers.dataset import Row
+from service.routing.policy import Policy
+from tests.small_data import GAP, HEALTH, OOS
+
+POLICY = Policy(refuse_above=0.5, act_above=0.8, clarify_below=0.5, accepted_in_scope=0.95, risk_target=0.02, coverage=0.5)
+
+
+def evaluated() -> Evaluated:
+    """Four rows: sure and right, sure and wrong, unsure, sure but out of scope by score."""
+    return Evaluated(
+        tuple(Row(f"text {i}", "a") for i in range(4)),
+        ("a", "b", "a", "a"),
+        np.array([0.95, 0.85, 0.6, 0.9]),
+        np.array([0.1, 0.2, 0.3, 0.7]),
+        np.array([0.9, 0.6, 0.25]),
+    )
+
+
+def test_what_is_acted_on_passed_both_thresholds() -> None:
+    """In scope by score, and sure."""
+    assert evaluated().acted(POLICY).tolist() == [True, True, False, False]
+    assert evaluated().correct.tolist() == [True, False, True, True]
+
+
+def test_out_of_scope_figures_compare_the_two_kinds() -> None:
+    """AUROC counts pairs (9 of 12 in order); the recall counts what is above the score of 95 % of the in-scope rows."""
+    assert evaluated().oos_auroc == pytest.approx(9 / 12)
+    assert evaluated().oos_recall_at_95_inscope == pytest.approx(1 / 3)
+
+
+def test_without_out_of_scope_rows_there_is_no_figure() -> None:
+    """None, not a perfect score."""
+    rows = Evaluated((Row("x", "a"),), ("a",), np.ones(1), np.zeros(1), np.zeros(0))
+
+    assert (rows.oos_auroc, rows.oos_recall_at_95_inscope) == (None, None)
+
+
+def test_the_calibration_error_weighs_each_bin_by_its_rows() -> None:
+    """Three rows at .9, two of them right, and one at .2 that is wrong: 3/4 of |.9 - 2/3| and 1/4 of .2."""
+    error = expected_calibration_error(np.array([0.9, 0.9, 0.9, 0.2]), np.array([True, True, False, False]))
+
+    assert error == pytest.approx(0.75 * (0.9 - 2 / 3) + 0.25 * 0.2)
+
+
+def test_probabilities_of_zero_and_one_have_a_bin() -> None:
+    """The last bin is closed."""
+    assert expected_calibration_error(np.array([0.0, 1.0]), np.array([False, True])) == 0.0
+
+
+def test_no_text_is_on_two_sides() -> None:
+    """Case and spaces do not make a text another one; another history does."""
+    train = [Row("Is it  up", "a"), Row("b", "b"), Row("yes", "a", None, ("Shall I?",)), Row("c", "c")]
+    validation = [Row("is it up", "a"), Row("B", "b"), Row("d", "c")]
+    test = [Row("is it up", "a"), Row("yes", "a", None, ("Really?",))]
+
+    kept, apart, removed = _keep_apart(train, validation, test)
+
+    assert [r.text for r in kept] == ["b", "yes", "c"]
+    assert [r.text for r in apart] == ["d"]
+    assert removed == {"train": 1, "validation": 2}
+
+
+def write(path: Path, rows: list[tuple[str, str]]) -> Path:
+    """Write JSON lines."""
+    path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
+    return path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """Training, test and out-of-scope files; one label and one text would be markup."""
+    gap, health = [(t, "gap") for t in GAP], [(t, "<b>health</b>") for t in HEALTH]
+    odd = ("<script>alert(1)</script> which areas lag", "<b>health</b>")
+    return {
+        "train": write(tmp_path / "train.jsonl", [*gap[:4], *health[:4]]),
+        "test": write(tmp_path / "test.jsonl", [gap[4], health[4], gap[0], odd]),
+        "oos": write(tmp_path / "oos.jsonl", [(t, "whatever") for t in OOS]),
+    }
+
+
+def test_the_command_writes_figures_and_a_page(files: dict[str, Path], tmp_path: Path) -> None:
+    """All figures are there, the row that train shares with test is left out, and the page shows markup as text."""
+    page, figures = tmp_path / "r.html", tmp_path / "r.json"
+    arguments = [f"--{name}={path}" for name, path in files.items()]
+
+    result = CliRunner().invoke(app, ["intents", *arguments, f"--report={page}", f"--json={figures}"])
+
+    assert result.exit_code == 0, result.output
+    made = json.loads(figures.read_text())
+    assert made["accuracy"] in {0.25, 0.5, 0.75, 1.0}
+    assert (made["test_rows"], made["oos_rows"], made["labels"]) == (4, 5, 2)
+    assert made["removed_rows"] == {"train": 1, "validation": 0}
+    assert made["chosen_on"] == "held-out training rows"
+    wanted = {
+        "macro_f1",
+        "ece",
+        "coverage_at_risk",
+        "risk",
+        "oos_auroc",
+        "oos_recall_at_95_inscope",
+        "fit_seconds",
+        "artifact_bytes",
+        "peak_rss_mb",
+    }
+    assert wanted <= made.keys()
+    assert made["latency_ms"]["p50"] > 0.0
+    html = page.read_text()
+    assert html.count("<svg") == 3
+    assert "<script" not in html
+    assert "<b>health" not in html
+
+
+def test_figures_can_go_to_standard_output(files: dict[str, Path]) -> None:
+    """Nothing else is printed there."""
+    result = CliRunner().invoke(app, ["intents", f"--train={files['train']}", f"--test={files['test']}", "--json=-"])
+
+    assert json.loads(result.stdout)["oos_auroc"] is None
+
+
+BROKEN = {
+    "no JSON": ("hello\n", "train.jsonl:1"),
+    "no label": ('{"text": "a"}\n', "train.jsonl:1"),
+    "an empty text": ('{"text": "", "label": "a"}\n', "not empty"),
+    "history of numbers": ('{"text": "a", "label": "a", "history": [1]}\n', "history"),
+    "history that is a text": ('{"text": "a", "label": "a", "history": "before"}\n', "history"),
+    "half a surrogate pair": ('{"text": "\\ud800", "label": "a"}\n', "surrogate"),
+    "one label": ('{"text": "a", "label": "a"}\n{"text": "b", "label": "a"}\n', "at least two labels"),
+    "nothing": ("", "at least two labels"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), BROKEN.values(), ids=BROKEN)
+def test_a_file_that_cannot_be_used_is_named(files: dict[str, Path], content: str, said: str) -> None:
+    """Exit code 2 and the place."""
+    files["train"].write_text(content)
+
+    result = CliRunner().invoke(app, ["intents", f"--train={files['train']}", f"--test={files['test']}"])
+
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
+
+
+def test_a_compressed_file_that_is_cut_off_is_named(files: dict[str, Path], tmp_path: Path) -> None:
+    """Not a stack trace."""
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(b"\x1f\x8b\x08\x00broken")
+
+    result = CliRunner().invoke(app, ["intents", f"--train={cut}", f"--test={files['test']}"])
+
+    assert result.exit_code == 2
+    assert "cut.jsonl.gz" in result.stderr.replace("\n", "")
+
+
+def test_a_test_set_that_is_all_out_of_scope_is_refused(files: dict[str, Path]) -> None:
+    """There is no accuracy to report."""
+    write(files["test"], [("a poem", "oos")])
+
+    result = CliRunner().invoke(app, ["intents", f"--train={files['train']}", f"--test={files['test']}"])
+
+    assert result.exit_code == 2
+    assert "no in-scope row" in result.stderr
+
+
+def test_a_report_that_cannot_be_written_is_said_before_the_work(files: dict[str, Path], tmp_path: Path) -> None:
+    """Minutes of fitting are not thrown away."""
+    result = CliRunner().invoke(
+        app, ["intents", f"--train={files['train']}", f"--test={files['test']}", f"--report={tmp_path / 'none' / 'r.html'}"]
+    )
+
+    assert result.exit_code == 2
+    assert "There is no folder" in result.stderr
