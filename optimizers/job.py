@@ -9,6 +9,7 @@ from pathlib import Path
 from optimizers.dataset import hash_rows, read_rows
 from optimizers.evaluate import Figure, Report, evaluate
 from optimizers.policy import fit_policy, read_held_out
+from optimizers.several import fit_several
 from optimizers.student import Fit, fit
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import remember
@@ -56,7 +57,8 @@ def bootstrap(
         raise ValueError(f"{len(leaked)} golden texts are in the seed set too, such as {min(leaked)!r}. Take them out of one.")
     fitted = fit(rows, encoder, descriptions=descriptions, seed=SEED, progress=progress)
     held_out = read_held_out(fitted)
-    policy = fit_policy(held_out, risk_target=risk_target)
+    progress("fitting the policy")
+    policy = fit_several(fitted, fit_policy(held_out, risk_target=risk_target))
     cross_fitted = Figure.share(int(held_out.correct[held_out.in_scope].sum()), int(held_out.in_scope.sum()))
     report = None
     if test:

@@ -10,6 +10,7 @@ It knows matrices only: no texts, no labels.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -78,11 +79,24 @@ class Problem:
         kernel[np.diag_indices(len(kernel))] += np.float32(settings.noise)
         factor: Matrix = cholesky(kernel, lower=True, overwrite_a=True, check_finite=False)
         duals: Matrix = cho_solve((factor, True), self._targets, check_finite=False)
+        return self._served(factor, duals, settings.lexical_weight)
+
+    def _served(self, factor: Matrix, duals: Matrix, lexical_weight: float) -> "Solution":
         by_landmark = duals
         if self._whitener is not None:
             moments = self._likeness.T @ duals
             by_landmark = solve_triangular(self._whitener, moments, lower=True, trans="T", check_finite=False).astype(np.float32)
-        return Solution(factor, duals, by_landmark, np.float32(settings.lexical_weight) * (self._lexical.T @ duals))
+        return Solution(factor, duals, by_landmark, np.float32(lexical_weight) * (self._lexical.T @ duals), lexical_weight)
+
+    def without(self, solution: "Solution", fold: Indices) -> "Solution":
+        """Return the solution as it would be if the fold's rows had not been there (but for the choice of landmarks and grams).
+
+        By the block inverse: the duals of the other rows lose what the fold's duals explain of them.
+        """
+        inverse = solution.inverse
+        duals = solution.duals - inverse[:, fold] @ np.linalg.solve(inverse[np.ix_(fold, fold)], solution.duals[fold])
+        duals[fold] = 0.0
+        return self._served(solution.factor, duals, solution.lexical_weight)
 
     def held_out(self, solution: "Solution", folds: Sequence[Indices]) -> Matrix:
         """Return what each fold's rows would score if the fit had not seen that fold, shape (n, labels).
@@ -91,7 +105,7 @@ class Problem:
         (Rasmussen and Williams 2006, ch. 5.4.2, for one row). Only the choice of landmarks and grams has seen the rows. Rows in no fold
         keep their targets.
         """
-        inverse = _inverse(solution.factor)
+        inverse = solution.inverse
         scores = self._targets.copy()
         for rows in folds:
             block = inverse[np.ix_(rows, rows)] if len(rows) > 1 else inverse[rows, rows][:, None]
@@ -99,21 +113,22 @@ class Problem:
         return scores
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Solution:
-    """A fit. `by_landmark` (landmarks, labels) and `by_gram` (grams, labels) are what is served; the rest is for `Problem.held_out`."""
+    """A fit. `by_landmark` (landmarks, labels) and `by_gram` (grams, labels) are what is served; the rest is for `Problem`."""
 
     factor: Matrix
     duals: Matrix
     by_landmark: Matrix
     by_gram: Matrix
+    lexical_weight: float
 
-
-def _inverse(factor: Matrix) -> Matrix:
-    """Return the inverse of the matrix with this lower Cholesky factor."""
-    inverse, info = spotri(factor, lower=True)
-    if info != 0:
-        raise ValueError(f"The kernel matrix is singular (LAPACK potri: {info}).")
-    below = np.tril(inverse)
-    whole: Matrix = below + np.tril(below, -1).T
-    return whole
+    @cached_property
+    def inverse(self) -> Matrix:
+        """The inverse of kernel and noise, shape (n, n)."""
+        inverse, info = spotri(self.factor, lower=True)
+        if info != 0:
+            raise ValueError(f"The kernel matrix is singular (LAPACK potri: {info}).")
+        below = np.tril(inverse)
+        whole: Matrix = below + np.tril(below, -1).T
+        return whole

@@ -33,22 +33,6 @@ Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """A fitted student and the held-out rows behind its calibration: no row was scored by a fit that had seen it.
-
-    Attributes:
-        held_out: uncalibrated scores of those rows.
-        targets: column of `student.weights.labels` by held-out row; -1 for a label that training lacks.
-        settings: what was chosen.
-    """
-
-    student: Student
-    held_out: Scores
-    targets: Indices
-    settings: Settings
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
     """Encoded rows and the column of each one's label, -1 for a label that is not known."""
 
@@ -71,89 +55,6 @@ class Batch:
     def pick(self, rows: Indices) -> "Batch":
         """Return some of the rows."""
         return Batch(tuple(self.encodings[i] for i in rows), self.targets[rows])
-
-
-def fit(
-    rows: Sequence[Row],
-    encoder: Encoder,
-    *,
-    validation: Sequence[Row] = (),
-    descriptions: Mapping[str, str] | None = None,
-    seed: int = 1,
-    progress: Progress = lambda _: None,
-) -> Fit:
-    """Fit on all rows. Settings and calibration come from `validation`, else from rows held out by writer or one by one.
-
-    `validation` holds labelled rows that are not among `rows`. `descriptions` say what a label means, in words; a label without one is
-    described by its name. Each counts as one more row.
-
-    Raises:
-        ValueError: fewer than two in-scope labels, or, without validation rows, a label with a single row.
-    """
-    labels = _labels(rows, need_two=not validation)
-    rows = _thin(rows, seed)
-    words = {label: (descriptions or {}).get(label) or describe(label) for label in labels if label != OUT_OF_SCOPE}
-    progress(f"encoding {len(rows)} texts")
-    own = Batch.of([(r.text, r.label) for r in rows], labels, encoder)
-    names = Batch.of([(text, label) for label, text in words.items() if text], labels, encoder)
-    given = Batch.of([(r.text, r.label) for r in validation], labels, encoder)
-    folds = [] if validation else _folds(rows, own.targets, seed)
-
-    progress("choosing settings on held-out rows")
-    settings = _choose(own, names, given, folds, labels, encoder, seed)
-    progress(f"fitting {len(rows)} rows")
-    prepared = Prepared.of(own, names, len(labels), seed)
-    solution = prepared.problem.solve(settings)
-    student = prepared.student(solution, labels, [Example(r.text, r.label) for r in rows], encoder)
-    progress("calibrating")
-    held_out, targets = (student.score(given.encodings), given.targets) if validation else (prepared.held_out(solution, folds), own.targets)
-    weights = replace(student.weights, calibration=_calibrate(student, held_out, targets))
-    return Fit(Student(encoder, student.lexicon, weights, student.examples), held_out, targets, settings)
-
-
-def describe(label: str) -> str | None:
-    """Return a label's name in words ("transfer_money" → "transfer money"), or None when it holds no word."""
-    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[\W_\d]+", " ", label).split()
-    return " ".join(parts).lower() if any(len(part) > 2 for part in parts) else None
-
-
-def _labels(rows: Sequence[Row], *, need_two: bool) -> tuple[str, ...]:
-    labels = tuple(sorted({r.label for r in rows}))
-    inside = [label for label in labels if label != OUT_OF_SCOPE]
-    if len(inside) < 2:
-        raise ValueError(f"A student needs at least two labels besides {OUT_OF_SCOPE!r}; the data has {inside}.")
-    seen = [r.label for r in rows]
-    rare = [label for label in labels if seen.count(label) < 2] if need_two else []
-    if rare:
-        raise ValueError(f"Each label needs at least two rows; these have one: {', '.join(rare)}.")
-    return labels
-
-
-def _thin(rows: Sequence[Row], seed: int) -> Sequence[Row]:
-    """Return at most `MAX_ROWS` rows: every row of the small labels, and as many of the others as fit, at random."""
-    if len(rows) <= MAX_ROWS:
-        return rows
-    order = np.random.default_rng(seed).permutation(len(rows))
-    seen: Counter[str] = Counter()
-    rank = np.zeros(len(rows), np.int64)
-    for i in order:
-        rank[i] = seen[rows[i].label]
-        seen[rows[i].label] += 1
-    return [rows[i] for i in np.sort(np.lexsort((order, rank))[:MAX_ROWS])]
-
-
-def _folds(rows: Sequence[Row], targets: Indices, seed: int) -> list[Indices]:
-    """Hold out writer by writer where the data names at least three, so that held-out rows are as unlike the rest as a new user's."""
-    writers = [r.writer for r in rows]
-    names = sorted({w for w in writers if w is not None})
-    if len(names) >= 3 and None not in writers:
-        of_writer = np.array(writers)
-        folds = [np.flatnonzero(of_writer == name) for name in names]
-        if all(len(set(targets) - set(np.delete(targets, fold))) == 0 for fold in folds):  # no fold takes all rows of a label
-            return folds
-    if len(rows) <= ROWS_TO_CHOOSE:
-        return [np.array([i]) for i in range(len(rows))]
-    return [test for _, test in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(targets, targets)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +98,125 @@ class Prepared:
             cosines[fold_of[chunk][:, None] == fold_of[self.landmarks]] = -1.0
             nearness[chunk] = cosines.max(axis=1)
         return Scores(self.problem.held_out(solution, folds)[rows], nearness)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A fitted student and the held-out rows behind its calibration: no row was scored by a fit that had seen it.
+
+    Attributes:
+        rows: what was fitted on.
+        held_out: uncalibrated scores of the held-out rows: the validation rows, or else all rows.
+        targets: column of `student.weights.labels` by held-out row; -1 for a label that training lacks.
+        settings: what was chosen.
+        folds: the training rows that were held out together; none with validation rows.
+    """
+
+    student: Student
+    rows: tuple[Row, ...]
+    held_out: Scores
+    targets: Indices
+    settings: Settings
+    folds: tuple[Indices, ...]
+    prepared: Prepared
+    solution: Solution
+
+    def groups(self) -> list[Indices]:
+        """Return the training rows in a few parts, for `without`: the folds, or parts at random where each fold is one row."""
+        if any(len(fold) > 1 for fold in self.folds):
+            return list(self.folds)
+        shuffled = np.random.default_rng(1).permutation(len(self.prepared.own.targets))
+        return [part for part in np.array_split(shuffled, FOLDS) if len(part)]
+
+    def without(self, fold: Indices) -> Student:
+        """Return the student as it would be if these rows had not been there."""
+        weights = self.student.weights
+        bare = self.prepared.student(self.prepared.problem.without(self.solution, fold), weights.labels, (), self.student.encoder)
+        return Student(bare.encoder, bare.lexicon, replace(bare.weights, calibration=weights.calibration), ())
+
+
+def fit(
+    rows: Sequence[Row],
+    encoder: Encoder,
+    *,
+    validation: Sequence[Row] = (),
+    descriptions: Mapping[str, str] | None = None,
+    seed: int = 1,
+    progress: Progress = lambda _: None,
+) -> Fit:
+    """Fit on all rows. Settings and calibration come from `validation`, else from rows held out by writer or one by one.
+
+    `validation` holds labelled rows that are not among `rows`. `descriptions` say what a label means, in words; a label without one is
+    described by its name. Each counts as one more row.
+
+    Raises:
+        ValueError: fewer than two in-scope labels, or, without validation rows, a label with a single row.
+    """
+    labels = _labels(rows, need_two=not validation)
+    rows = _thin(rows, seed)
+    words = {label: (descriptions or {}).get(label) or describe(label) for label in labels if label != OUT_OF_SCOPE}
+    progress(f"encoding {len(rows)} texts")
+    own = Batch.of([(r.text, r.label) for r in rows], labels, encoder)
+    names = Batch.of([(text, label) for label, text in words.items() if text], labels, encoder)
+    given = Batch.of([(r.text, r.label) for r in validation], labels, encoder)
+    folds = [] if validation else _folds(rows, own.targets, seed)
+
+    progress("choosing settings on held-out rows")
+    settings = _choose(own, names, given, folds, labels, encoder, seed)
+    progress(f"fitting {len(rows)} rows")
+    prepared = Prepared.of(own, names, len(labels), seed)
+    solution = prepared.problem.solve(settings)
+    student = prepared.student(solution, labels, [Example(r.text, r.label) for r in rows], encoder)
+    progress("calibrating")
+    held_out, targets = (student.score(given.encodings), given.targets) if validation else (prepared.held_out(solution, folds), own.targets)
+    weights = replace(student.weights, calibration=_calibrate(student, held_out, targets))
+    calibrated = Student(encoder, student.lexicon, weights, student.examples)
+    return Fit(calibrated, tuple(rows), held_out, targets, settings, tuple(folds), prepared, solution)
+
+
+def describe(label: str) -> str | None:
+    """Return a label's name in words ("transfer_money" → "transfer money"), or None when it holds no word."""
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[\W_\d]+", " ", label).split()
+    return " ".join(parts).lower() if any(len(part) > 2 for part in parts) else None
+
+
+def _labels(rows: Sequence[Row], *, need_two: bool) -> tuple[str, ...]:
+    labels = tuple(sorted({r.label for r in rows}))
+    inside = [label for label in labels if label != OUT_OF_SCOPE]
+    if len(inside) < 2:
+        raise ValueError(f"A student needs at least two labels besides {OUT_OF_SCOPE!r}; the data has {inside}.")
+    count = Counter(r.label for r in rows)
+    rare = [label for label in labels if count[label] < 2] if need_two else []
+    if rare:
+        raise ValueError(f"Each label needs at least two rows; these have one: {', '.join(rare)}.")
+    return labels
+
+
+def _thin(rows: Sequence[Row], seed: int) -> Sequence[Row]:
+    """Return at most `MAX_ROWS` rows: every row of the small labels, and as many of the others as fit, at random."""
+    if len(rows) <= MAX_ROWS:
+        return rows
+    order = np.random.default_rng(seed).permutation(len(rows))
+    seen: Counter[str] = Counter()
+    rank = np.zeros(len(rows), np.int64)
+    for i in order:
+        rank[i] = seen[rows[i].label]
+        seen[rows[i].label] += 1
+    return [rows[i] for i in np.sort(np.lexsort((order, rank))[:MAX_ROWS])]
+
+
+def _folds(rows: Sequence[Row], targets: Indices, seed: int) -> list[Indices]:
+    """Hold out writer by writer where the data names at least three, so that held-out rows are as unlike the rest as a new user's."""
+    writers = [r.writer for r in rows]
+    names = sorted({w for w in writers if w is not None})
+    if len(names) >= 3 and None not in writers:
+        of_writer = np.array(writers)
+        folds = [np.flatnonzero(of_writer == name) for name in names]
+        if all(len(set(targets) - set(np.delete(targets, fold))) == 0 for fold in folds):  # no fold takes all rows of a label
+            return folds
+    if len(rows) <= ROWS_TO_CHOOSE:
+        return [np.array([i]) for i in range(len(rows))]
+    return [test for _, test in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(targets, targets)]
 
 
 def _choose(

@@ -30,6 +30,9 @@ class Policy(Contract):
         act_above: probability from which the student acts alone; the error among those is at most `risk_target` with 95 % confidence
             (fixed-sequence testing with exact binomial tails; Angelopoulos et al. 2021, Learn then Test).
         clarify_below: probability below which asking the user costs less than a wrong agent (Chow 1970), where no LM can help.
+        several_above: how surely a clause has to read for an intent of its own, so that at most `risk_target` of requests with one intent
+            are taken to have several, with 95 % confidence; above 1: never.
+        says_no: labels whose own training texts are negations ("don't sync my phone"), so that a negation does not speak against them.
         trusted_lms: LM names that may decide what the student is unsure of. A small local LM has to earn its place by evidence;
             a provider's LM is taken unless evidence is recorded against it.
         kept_out_lms: LM names that evidence speaks against.
@@ -42,6 +45,8 @@ class Policy(Contract):
     accepted_in_scope: Probability
     risk_target: Probability
     coverage: Probability
+    several_above: Annotated[float, Field(ge=0.0, le=1.01)] = 1.01
+    says_no: tuple[str, ...] = ()
     shortlist: Annotated[int, Field(ge=2, le=50)] = 4
     trusted_lms: tuple[str, ...] = ()
     kept_out_lms: tuple[str, ...] = ()

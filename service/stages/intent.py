@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from service.contracts.decision import Candidate
 from service.contracts.query import ParsedEntity
 from service.programs import Router
+from service.routing.clauses import split
 from service.routing.student import Example
+from service.routing.wishes import Wishes, texts, understand
 from service.stages.triage import Admitted
 
 TRUSTED_CALLER = 0.7  # a caller's unflagged intent is taken from this confidence on; below, it is weighed
@@ -18,7 +20,12 @@ class Understanding:
     """What is known of a request before a route is chosen.
 
     Attributes:
-        candidates: intents with probability, best first; empty without a router.
+        candidates: intents with probability, best first, without those that are not wanted; empty without a router.
+        oos_score: of the text, or of the clause that speaks for the first of several intents.
+        intents: what is asked for, the first to be carried out first; several only where the text surely asks for several.
+        confidence: probability of the first intent.
+        ordered: the text says in which order.
+        declined: all that is named is not wanted.
         caller_decides: the caller's intent is taken as it is.
         examples: the nearest labelled requests, nearest first.
     """
@@ -28,6 +35,10 @@ class Understanding:
     caller_decides: bool
     entities: tuple[ParsedEntity, ...]
     examples: tuple[Example, ...]
+    intents: tuple[str, ...] = ()
+    confidence: float = 0.0
+    ordered: bool = False
+    declined: bool = False
 
 
 class ReadIntent:
@@ -42,14 +53,35 @@ class ReadIntent:
         if router is None or admitted.empty or admitted.social:
             alone = (Candidate(intent=caller, probability=admitted.caller_confidence),) if caller is not None else ()
             return Understanding(alone, 0.0, trusted, admitted.entities, ())
-        reading = router.student.read(admitted.text)
-        probabilities, oos_score = reading.probabilities, reading.oos_score
+        wishes = read_wishes(admitted.text, router)
+        probabilities, oos_score = wishes.reading.probabilities, wishes.surest.oos_score
         if caller is not None and not trusted:
             confidence = min(admitted.caller_confidence, AMBIGUOUS_CALLER) if admitted.ambiguous else admitted.caller_confidence
             probabilities, oos_score = weigh_caller(probabilities, caller, confidence), weigh_scope(oos_score, confidence)
-        candidates = tuple(Candidate(intent=i, probability=min(1.0, p)) for i, p in probabilities.items())
-        examples = tuple(router.student.nearest(reading.vector, EXAMPLES))
-        return Understanding(candidates, oos_score, trusted, admitted.entities, examples)
+        wanted = {i: p for i, p in probabilities.items() if i not in wishes.negated} or probabilities
+        best, confidence = next(iter(wanted.items()))
+        intents = wishes.intents if best in wishes.intents else (best,)
+        if len(intents) > 1:
+            confidence = wishes.surest.probabilities[intents[0]]
+        return Understanding(
+            candidates=tuple(Candidate(intent=i, probability=min(1.0, p)) for i, p in wanted.items()),
+            oos_score=oos_score,
+            caller_decides=trusted,
+            entities=admitted.entities,
+            examples=tuple(router.student.nearest(wishes.reading.vector, EXAMPLES)),
+            intents=intents,
+            confidence=min(1.0, confidence),
+            ordered=wishes.ordered and len(intents) > 1,
+            declined=wishes.declined,
+        )
+
+
+def read_wishes(text: str, router: Router) -> Wishes:
+    """Read a text, and its clauses where it has several; they are encoded as a batch of their own."""
+    student, clauses = router.student, split(text)
+    parts = texts(clauses) if clauses is not None else []
+    readings = student.read_all(student.encoder.encode_many(parts)) if parts else []
+    return understand(student.read(text), clauses, readings, router.policy)
 
 
 def weigh_scope(oos_score: float, confidence: float) -> float:

@@ -75,7 +75,10 @@ class Route:
         spec = self._catalog.intent.get(choice.intent or "")
         agent = choice.primary_agent or (spec.primary_agent if spec else None)
         acts = choice.action is Action.DISPATCH
-        secondary = choice.secondary_agents if choice.secondary_agents is not None else (spec.supporting_agents if spec else ())
+        others = understanding.intents[1:] if choice.intent == next(iter(understanding.intents), None) else ()
+        secondary = choice.secondary_agents
+        if secondary is None:
+            secondary = (*(self._catalog.intent[i].primary_agent for i in others), *(spec.supporting_agents if spec else ()))
         return RouteDecision(
             decision_id=uuid4(),
             query_id=query_id,
@@ -83,9 +86,9 @@ class Route:
             intent=choice.intent,
             confidence=choice.confidence,
             primary_agent=agent if acts else None,
-            secondary_agents=tuple(a for a in secondary if a != agent) if acts else (),
+            secondary_agents=tuple(dict.fromkeys(a for a in secondary if a != agent)) if acts else (),
             flow="single" if acts else None,
-            intents=(choice.intent,) if choice.intent else (),
+            intents=(choice.intent, *others) if choice.intent else (),
             candidates=understanding.candidates,
             entities=understanding.entities,
             oos_score=understanding.oos_score,
@@ -122,8 +125,10 @@ class Route:
     async def _by_models(self, admitted: Admitted, understanding: Understanding, router: Router, deadline: Deadline) -> Choice:
         policy, forced = router.policy, admitted.preferences.rung
         ready = self._predictors is not None and forced != "student" and (forced == "lm" or policy.lm_may_decide(self._lm or ""))
-        best = understanding.candidates[0]
-        step = policy.step(best.probability, understanding.oos_score, lm_ready=ready)
+        if understanding.declined:
+            why = "All that the question names is what is not wanted."
+            return Choice(Action.CLARIFY, Rung.STUDENT, why, question=f"What would you like instead? {self.offer()}")
+        step = policy.step(understanding.confidence, understanding.oos_score, lm_ready=ready)
         if forced == "lm":
             step = Step.ASK_LM
         warnings: tuple[Notice, ...] = ()
@@ -140,23 +145,23 @@ class Route:
                     verdict.secondary_agents,
                 )
             warnings = (Notice(code=f"lm_{verdict.reason}", message=f"The LM did not decide: {verdict.detail}"),)
-            step = policy.step(best.probability, understanding.oos_score, lm_ready=False)
+            step = policy.step(understanding.confidence, understanding.oos_score, lm_ready=False)
         return self._by_student(understanding, policy, step, warnings)
 
     def _by_student(self, understanding: Understanding, policy: Policy, step: Step, warnings: tuple[Notice, ...]) -> Choice:
-        best, score = understanding.candidates[0], understanding.oos_score
+        intent, probability = understanding.intents[0], understanding.confidence
         if step is Step.REFUSE:
-            why = f"Out-of-scope score {score:.3f} is above {policy.refuse_above:.3f}."
-            return Choice(Action.REFUSE, Rung.STUDENT, why, best.intent, best.probability, warnings=warnings)
-        reading = f"The student reads {best.intent} with probability {best.probability:.2f}"
+            why = f"Out-of-scope score {understanding.oos_score:.3f} is above {policy.refuse_above:.3f}."
+            return Choice(Action.REFUSE, Rung.STUDENT, why, intent, probability, warnings=warnings)
+        reading = f"The student reads {' and '.join(understanding.intents)} with probability {probability:.2f}"
         if step is Step.CLARIFY:
             why = f"{reading}; below {policy.clarify_below:.2f} a question costs less than a wrong agent."
             question = self._clarifying_question(understanding)
-            return Choice(Action.CLARIFY, Rung.STUDENT, why, best.intent, best.probability, question=question, warnings=warnings)
-        if best.probability < policy.act_above:
-            message = f"{best.intent} has probability {best.probability:.2f}; below {policy.act_above:.2f} no risk target is proven."
+            return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=question, warnings=warnings)
+        if probability < policy.act_above:
+            message = f"{intent} has probability {probability:.2f}; below {policy.act_above:.2f} no risk target is proven."
             warnings += (Notice(code="low_routing_confidence", message=message),)
-        return Choice(Action.DISPATCH, Rung.STUDENT, f"{reading}.", best.intent, best.probability, warnings=warnings)
+        return Choice(Action.DISPATCH, Rung.STUDENT, f"{reading}.", intent, probability, warnings=warnings)
 
     def _by_default(self) -> Choice:
         message = "No router version is loaded; the safe default answers. Run: optimize --bootstrap"

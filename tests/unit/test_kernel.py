@@ -55,6 +55,20 @@ def test_held_out_scores_are_those_of_a_fit_without_the_fold(fold: list[int]) ->
     np.testing.assert_allclose(scores, slow, atol=1e-4)
 
 
+def test_a_solution_without_a_fold_is_that_of_a_fit_without_it() -> None:
+    """Scores of rows that neither fit has seen."""
+    vectors, lexical, targets = data(44)
+    known, rest, new = np.arange(40), np.arange(10, 40), np.arange(40, 44)
+    problem = Problem(vectors[known], known, lexical[known], targets[known])
+    smaller = Problem(vectors[rest], np.arange(30), lexical[rest], targets[rest])
+
+    taken_out, never_there = problem.without(problem.solve(SETTINGS), np.arange(10)), smaller.solve(SETTINGS)
+
+    scores = likeness(vectors[new], vectors[known]) @ taken_out.by_landmark + lexical[new] @ taken_out.by_gram
+    expected = likeness(vectors[new], vectors[rest]) @ never_there.by_landmark + lexical[new] @ never_there.by_gram
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
 def test_some_landmarks_stand_for_the_rest() -> None:
     """Half of the rows as landmarks score all rows nearly as all would."""
     vectors, lexical, targets = data(300)

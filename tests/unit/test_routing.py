@@ -59,7 +59,8 @@ def understood(best: float = 0.95, oos: float = 0.1, *, caller_decides: bool = F
     rest = (1.0 - best) / (len(INTENTS) - 1)
     order = ["causal_impact", "gap_analysis", *(i for i in INTENTS if i not in {"causal_impact", "gap_analysis"})]
     candidates = tuple(Candidate(intent=i, probability=best if n == 0 else rest) for n, i in enumerate(order))
-    return Understanding(candidates, oos, caller_decides, (an_entity(),), (Example("what is the gap", "gap_analysis"),))
+    examples = (Example("what is the gap", "gap_analysis"),)
+    return Understanding(candidates, oos, caller_decides, (an_entity(),), examples, ("causal_impact",), best)
 
 
 @dataclass
