@@ -53,11 +53,18 @@ def choose_landmarks(vectors: Matrix, most: int, seed: int) -> Indices:
     return np.sort(nearest_first[first])
 
 
+def leading_directions(vectors: Matrix, most: int) -> Matrix:
+    """Return the at most `most` directions that keep the most of the vectors' inner products, as columns (Eckart and Young 1936)."""
+    _, directions = np.linalg.eigh((vectors.T @ vectors).astype(np.float64))
+    leading: Matrix = directions[:, ::-1][:, : min(most, len(vectors))].astype(np.float32)
+    return leading
+
+
 class Problem:
     """The rows of a fit. Solves for any settings.
 
     Args:
-        vectors: unit vectors of the rows, shape (n, d).
+        vectors: projected unit vectors of the rows, shape (n, r).
         landmarks: rows that stand for the others in what is served; all of them when they are few.
         lexical: TF-IDF of the rows, shape (n, p).
         targets: class indicators, shape (n, labels).

@@ -13,16 +13,15 @@ MOST_CLAUSES = 6  # the rest of a longer text stays in the last clause; bounds t
 
 _PERSON = r"(?:i|you|we|they|he|she|it|someone|anyone)"
 _ACTION = r"(?:you|it|\w+ing)\b"  # "before you retrain", "after checking"; not "before May", and what "we" did is background
-_NEGATOR = (
-    r"(?:don't|dont|do not|never mind|never|without|w/o|instead of|rather than"
-    r"|(?:there(?:'s| is) )?no need(?: to| for| of)?|except(?: for)?"
-    r"|you (?:don't|do not|needn't|need not)(?: (?:have|need) to)?"
-    r"|(?:i|we)(?: don't| do not| didn't| did not| am not|'m not|'re not| won't| will not)(?: really)?"
-    r" (?:want|need|ask|wish|care|mean|look|plan|\w+ing)\w*"
-    r"|(?:it|this|that)(?:'s| is) not (?:about|for)"
-    r"|not(?! (?:only|just|all|every\w*|many|much|sure|yet|even|so|to|more|enough|quite|until|long)\b)(?: (?:asking|interested|about)\b)?"
-    r"|no(?!,| (?:one|good|more|idea|clue|reason|way|wait|point|use|matter|longer|doubt|wonder|less|sooner|later|problem|worries|thanks)"
-    r"\b))"
+_NEGATORS = (
+    r"don't|dont|do not|never mind|never|without|w/o|instead of|rather than",
+    r"(?:there(?:'s| is) )?no need(?: to| for| of)?|except(?: for)?",
+    r"you (?:don't|do not|needn't|need not)(?: (?:have|need) to)?",
+    r"(?:i|we)(?: don't| do not| didn't| did not| am not|'m not|'re not| won't| will not)(?: really)?"
+    r" (?:want|need|ask|wish|care|mean|look|plan|\w+ing)\w*",
+    r"(?:it|this|that)(?:'s| is) not (?:about|for)",
+    r"not(?! (?:only|just|all|every\w*|many|much|sure|yet|even|so|to|more|enough|quite|until|long)\b)(?: (?:asking|interested|about)\b)?",
+    r"no(?!,| (?:one|good|more|idea|clue|reason|way|wait|point|use|matter|longer|doubt|wonder|less|sooner|later|problem|worries|thanks)\b)",
 )
 _LETTING_GO = re.compile(r"(?:skip|forget(?: about)?|leave out)\b", re.I)  # verbs too ("skip this song"): they negate beside a wish only
 _FIRM = re.compile(r"(?!without|w/o|instead of|rather than|except)", re.I)
@@ -55,7 +54,7 @@ _HEAD = re.compile(
     r"(?:\b|(?<=\W))[\s,]*",
     re.I,
 )
-_NEGATED = re.compile(rf"{_NEGATOR}(?=\W|$)", re.I)
+_NEGATED = re.compile(rf"(?:{'|'.join(_NEGATORS)})(?=\W|$)", re.I)
 _STARTS_ASKING = re.compile(_ASKING, re.I)
 _PREPOSITION = r"(?:in|on|at|by|with|without|of|from|for|to|about|per|under|over|during|since|ahead|out|like|than|compared|given|according)"
 _TELLING = re.compile(

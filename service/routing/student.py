@@ -1,8 +1,8 @@
 """The student: a calibrated intent classifier over the sentence vector and lexical features, in a few milliseconds.
 
 A text scores for a label by how like it is to landmarks, that is, labelled examples, and by its words:
-scores = exp(WIDTH · (landmarks · vector - 1)) · by_landmark + tfidf · by_gram. The weights come from Gaussian-process regression
-(`optimizers/kernel.py`), whose scores fall to zero where no example is near: so the best score is evidence of being in scope.
+scores = exp(WIDTH · (landmarks · projection · vector - 1)) · by_landmark + tfidf · by_gram. The weights come from Gaussian-process
+regression (`optimizers/kernel.py`), whose scores fall to zero where no example is near: so the best score is evidence of being in scope.
 
 This module serves; `optimizers/student.py` fits. It needs NumPy only, because importing scikit-learn takes 3 s (docs/decisions/0002).
 It knows nothing of agents, thresholds or requests.
@@ -75,13 +75,15 @@ class Weights:
 
     Attributes:
         labels: one a column; may include `oos`.
-        landmarks: unit vectors, shape (m, d): first those of the examples, then those of label names.
+        projection: leading directions of the training vectors, shape (d, r), orthonormal columns.
+        landmarks: projected vectors, shape (m, r): first those of the examples, then those of label names.
         by_landmark: shape (m, labels).
         by_gram: shape (grams, labels).
         calibration: scores → probabilities.
     """
 
     labels: tuple[str, ...]
+    projection: Matrix
     landmarks: Matrix
     by_landmark: Matrix
     by_gram: Matrix
@@ -126,7 +128,8 @@ class Student:
 
     def score(self, encodings: Sequence[Encoding]) -> Scores:
         """Return the uncalibrated scores of encoded texts."""
-        cosines = np.stack([e.vector for e in encodings]) @ self.weights.landmarks.T
+        projected: Matrix = np.stack([e.vector for e in encodings]) @ self.weights.projection
+        cosines: Matrix = projected @ self.weights.landmarks.T
         values: Matrix = likeness_of(cosines) @ self.weights.by_landmark
         for row, encoding in zip(values, encodings, strict=True):
             grams, weights = self.lexicon.weigh(encoding.tokens)
@@ -146,12 +149,14 @@ class Student:
 
     def nearest(self, vector: Matrix, count: int) -> list[Example]:
         """Return the `count` in-scope examples with the highest cosine similarity, nearest first."""
-        order = np.argsort(-(self.weights.landmarks[: len(self.examples)] @ vector), kind="stable")
+        cosines = self.weights.landmarks[: len(self.examples)] @ (vector @ self.weights.projection)
+        order = np.argsort(-cosines, kind="stable")
         return list(islice((self.examples[i] for i in order if self.examples[i].label != OUT_OF_SCOPE), count))
 
     def save(self, path: Path) -> None:
         """Write the student to one safetensors file: arrays as tensors, the rest as JSON metadata."""
         tensors: dict[str, npt.NDArray[Any]] = {
+            "projection": self.weights.projection.astype(np.float16),
             "landmarks": self.weights.landmarks.astype(np.float16),
             "by_landmark": self.weights.by_landmark,
             "by_gram": self.weights.by_gram.astype(np.float16),
@@ -186,9 +191,9 @@ class Student:
                     f"this service needs format {FORMAT} and encoder {encoder.name}. Fit it anew with: optimize --bootstrap"
                 )
             examples = tuple(Example(text, label) for text, label in content["examples"])
-            landmarks, by_gram = tensors["landmarks"].astype(np.float32), tensors["by_gram"].astype(np.float32)
+            projection, landmarks, by_gram = (tensors[name].astype(np.float32) for name in ("projection", "landmarks", "by_gram"))
             calibration = Calibration(**content["calibration"])
-            weights = Weights(tuple(content["labels"]), landmarks, tensors["by_landmark"], by_gram, calibration)
+            weights = Weights(tuple(content["labels"]), projection, landmarks, tensors["by_landmark"], by_gram, calibration)
             student = cls(encoder, Lexicon(tensors["lexicon.keys"], tensors["lexicon.idf"]), weights, examples)
             student.check()
         except (SafetensorError, OSError, LookupError, TypeError, ValueError) as exc:
@@ -203,6 +208,7 @@ class Student:
         """
         weights, columns = self.weights, len(self.weights.labels)
         shapes = {
+            "landmarks": (weights.landmarks.shape[1:], weights.projection.shape[1:]),
             "by_landmark": (weights.by_landmark.shape, (len(weights.landmarks), columns)),
             "by_gram": (weights.by_gram.shape, (len(self.lexicon.keys), columns)),
             "lexicon.idf": (self.lexicon.idf.shape, self.lexicon.keys.shape),
@@ -212,14 +218,14 @@ class Student:
                 raise ValueError(f"{name} has shape {shape}, not {expected}")
         if len(self.examples) > len(weights.landmarks):
             raise ValueError(f"{len(self.examples)} examples have only {len(weights.landmarks)} landmarks")
-        numbers = (weights.landmarks, weights.by_landmark, weights.by_gram, self.lexicon.idf)
+        numbers = (weights.projection, weights.landmarks, weights.by_landmark, weights.by_gram, self.lexicon.idf)
         if not all(np.isfinite(n).all() for n in numbers) or not weights.calibration.usable:
             raise ValueError("a number is not finite, or the calibration does not rise")
         self.nearest(self.read("rehearsal").vector, 1)
 
 
 def likeness(vectors: Matrix, landmarks: Matrix) -> Matrix:
-    """Return the RBF kernel between unit vectors, shape (rows, landmarks)."""
+    """Return the RBF kernel between projected unit vectors, shape (rows, landmarks)."""
     return likeness_of(vectors @ landmarks.T)
 
 

@@ -6,6 +6,8 @@ from service.contracts.decision import Candidate
 from service.contracts.query import ParsedEntity
 from service.programs import Router
 from service.routing.clauses import split
+from service.routing.encoder import Encoding
+from service.routing.language import foreign_language
 from service.routing.student import Example
 from service.routing.wishes import Wishes, texts, understand
 from service.stages.triage import Admitted
@@ -25,6 +27,7 @@ class Understanding:
         intents: what is asked for, the first to be carried out first; several only where the text surely asks for several.
         confidence: probability of the first intent.
         ordered: the text says in which order.
+        language: ISO 639 code of the language, where it is one that the student does not read.
         declined: all that is named is not wanted.
         caller_decides: the caller's intent is taken as it is.
         examples: the nearest labelled requests, nearest first.
@@ -39,6 +42,7 @@ class Understanding:
     confidence: float = 0.0
     ordered: bool = False
     declined: bool = False
+    language: str | None = None
 
 
 class ReadIntent:
@@ -53,7 +57,8 @@ class ReadIntent:
         if router is None or admitted.empty or admitted.social:
             alone = (Candidate(intent=caller, probability=admitted.caller_confidence),) if caller is not None else ()
             return Understanding(alone, 0.0, trusted, admitted.entities, ())
-        wishes = read_wishes(admitted.text, router)
+        encoding = router.student.encoder.encode(admitted.text)
+        wishes = read_wishes(admitted.text, encoding, router)
         probabilities, oos_score = wishes.reading.probabilities, wishes.surest.oos_score
         if caller is not None and not trusted:
             confidence = min(admitted.caller_confidence, AMBIGUOUS_CALLER) if admitted.ambiguous else admitted.caller_confidence
@@ -73,15 +78,16 @@ class ReadIntent:
             confidence=min(1.0, confidence),
             ordered=wishes.ordered and len(intents) > 1,
             declined=wishes.declined,
+            language=foreign_language(admitted.text, encoding, router.student.lexicon),
         )
 
 
-def read_wishes(text: str, router: Router) -> Wishes:
-    """Read a text, and its clauses where it has several; they are encoded as a batch of their own."""
+def read_wishes(text: str, encoding: Encoding, router: Router) -> Wishes:
+    """Read an encoded text, and its clauses where it has several; they are encoded as a batch of their own."""
     student, clauses = router.student, split(text)
     parts = texts(clauses) if clauses is not None else []
     readings = student.read_all(student.encoder.encode_many(parts)) if parts else []
-    return understand(student.read(text), clauses, readings, router.policy)
+    return understand(student.read_all([encoding])[0], clauses, readings, router.policy)
 
 
 def weigh_scope(oos_score: float, confidence: float) -> float:

@@ -128,7 +128,7 @@ class Route:
         if understanding.declined:
             why = "All that the question names is what is not wanted."
             return Choice(Action.CLARIFY, Rung.STUDENT, why, question=f"What would you like instead? {self.offer()}")
-        step = policy.step(understanding.confidence, understanding.oos_score, lm_ready=ready)
+        step = _step(policy, understanding, lm_ready=ready)
         if forced == "lm":
             step = Step.ASK_LM
         warnings: tuple[Notice, ...] = ()
@@ -145,11 +145,15 @@ class Route:
                     verdict.secondary_agents,
                 )
             warnings = (Notice(code=f"lm_{verdict.reason}", message=f"The LM did not decide: {verdict.detail}"),)
-            step = policy.step(understanding.confidence, understanding.oos_score, lm_ready=False)
+            step = _step(policy, understanding, lm_ready=False)
         return self._by_student(understanding, policy, step, warnings)
 
     def _by_student(self, understanding: Understanding, policy: Policy, step: Step, warnings: tuple[Notice, ...]) -> Choice:
         intent, probability = understanding.intents[0], understanding.confidence
+        if step is Step.REFUSE and understanding.language is not None:
+            message = f"The question seems to be in a language that this router does not read ({understanding.language})."
+            warnings += (Notice(code="language_not_read", message=message),)
+            return Choice(Action.REFUSE, Rung.STUDENT, message, intent, probability, warnings=warnings)
         if step is Step.REFUSE:
             why = f"Out-of-scope score {understanding.oos_score:.3f} is above {policy.refuse_above:.3f}."
             return Choice(Action.REFUSE, Rung.STUDENT, why, intent, probability, warnings=warnings)
@@ -206,6 +210,13 @@ class Route:
     def offer(self) -> str:
         """Say in one sentence what the catalogue can do."""
         return f"I can help you to {_join([i.wish for i in self._catalog.intents])}."
+
+
+def _step(policy: Policy, understanding: Understanding, *, lm_ready: bool) -> Step:
+    """Ask the policy; a language that the student does not read is nothing that it may guess at."""
+    if understanding.language is not None:
+        return Step.ASK_LM if lm_ready else Step.REFUSE
+    return policy.step(understanding.confidence, understanding.oos_score, lm_ready=lm_ready)
 
 
 def _keeps_to(options: tuple[AgentOption, ...], verdict: LMVerdict) -> bool:

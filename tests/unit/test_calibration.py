@@ -63,7 +63,7 @@ def test_the_best_label_stays_the_best(scores: list[list[float]], numbers: tuple
 
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
     assert (probabilities >= 0.0).all()
-    rows, best = np.arange(len(scores)), softmax(given_scores / numbers[0]).argmax(axis=1)
+    rows, best = np.arange(len(scores)), softmax(given_scores.astype(np.float64) / numbers[0]).argmax(axis=1)
     np.testing.assert_array_less(probabilities.max(axis=1) - 1e-6, probabilities[rows, best])
 
 

@@ -8,22 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.catalog.loader import load_catalog
-from service.contracts.decision import Action, Candidate, RouteDecision, Rung
+from service.contracts.decision import Action, RouteDecision, Rung
 from service.contracts.lm import LMFailure, LMVerdict
 from service.contracts.notice import Notice
-from service.contracts.query import ConversationTurn, Preferences
+from service.contracts.query import Preferences
 from service.deadline import Deadline
 from service.programs import Router
-from service.routing.student import Example
-from service.stages.intent import Understanding
 from service.stages.routing import LM_RESERVE, Route
-from service.stages.triage import Admitted
 from tests.fakes import ScriptedPredictors
-from tests.unit.turns import a_router, an_entity
+from tests.unit.turns import CATALOG, INTENTS, a_router, admitted, understood
 
-CATALOG = load_catalog()
-INTENTS = tuple(CATALOG.intent)
 HOSTED, LOCAL = "openai/some-model", "local"
 VERDICT = LMVerdict(
     intent="gap_analysis",
@@ -33,34 +27,6 @@ VERDICT = LMVerdict(
     confidence=0.8,
     rationale="It asks for a gap.",
 )
-PLAIN: dict[str, Any] = {
-    "text": "where is the gap",
-    "history": (ConversationTurn(content="earlier"),),
-    "preferences": Preferences(),
-    "entities": (an_entity(),),
-    "caller_intent": None,
-    "caller_confidence": 1.0,
-    "ambiguous": False,
-    "unknown_intent": False,
-    "social": False,
-    "empty": False,
-    "explicit_agent": None,
-    "warnings": (),
-}
-
-
-def admitted(**fields: Any) -> Admitted:
-    """Return a plain question with fields replaced."""
-    return Admitted(**{**PLAIN, **fields})
-
-
-def understood(best: float = 0.95, oos: float = 0.1, *, caller_decides: bool = False) -> Understanding:
-    """Return a reading whose best intent is causal_impact, followed by gap_analysis; the rest share what is left."""
-    rest = (1.0 - best) / (len(INTENTS) - 1)
-    order = ["causal_impact", "gap_analysis", *(i for i in INTENTS if i not in {"causal_impact", "gap_analysis"})]
-    candidates = tuple(Candidate(intent=i, probability=best if n == 0 else rest) for n, i in enumerate(order))
-    examples = (Example("what is the gap", "gap_analysis"),)
-    return Understanding(candidates, oos, caller_decides, (an_entity(),), examples, ("causal_impact",), best)
 
 
 @dataclass

@@ -94,7 +94,7 @@ def a_student(encoder: Encoder, *, labels: tuple[str, ...], scores: list[float],
     landmarks = np.stack([*vectors, np.zeros(768, np.float32)])
     by_landmark = np.zeros((len(landmarks), len(labels)), np.float32)
     by_landmark[-1] = np.array(scores) / np.exp(-WIDTH)
-    weights = Weights(labels, landmarks, by_landmark, np.zeros((0, len(labels)), np.float32), Calibration())
+    weights = Weights(labels, np.eye(768, dtype=np.float32), landmarks, by_landmark, np.zeros((0, len(labels)), np.float32), Calibration())
     return Student(encoder, Lexicon.fit([], most=0), weights, examples)
 
 
@@ -233,7 +233,8 @@ DAMAGES: dict[str, tuple[Callable[[Tensors, Meta], None], str]] = {
     "weights of a gram missing": (with_tensor("by_gram", lambda t: t[:-1].copy()), "by_gram"),
     "an idf missing": (with_tensor("lexicon.idf", lambda t: t[:-1].copy()), "lexicon.idf"),
     "not a number": (with_tensor("by_landmark", lambda t: np.full_like(t, np.nan)), "finite"),
-    "landmarks of another encoder": (with_tensor("landmarks", lambda t: t[:, :7].copy()), "cannot be read"),
+    "landmarks of another width": (with_tensor("landmarks", lambda t: t[:, :7].copy()), "landmarks"),
+    "a projection of another encoder": (with_tensor("projection", lambda t: t[:7].copy()), "cannot be read"),
     "a label missing": (with_content(labels=["gap_analysis", "health_check"]), "by_landmark"),
     "no calibration": (with_content(calibration=None), "cannot be read"),
     "calibration of another kind": (with_calibration(slope=1.0), "slope"),

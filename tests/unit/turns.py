@@ -3,20 +3,26 @@
 from typing import Any
 from uuid import uuid4
 
+from service.catalog.loader import load_catalog
 from service.catalog.model import Agent, Catalog
-from service.contracts.decision import RouteDecision
+from service.contracts.decision import Candidate, RouteDecision
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff, HandoffStatus
-from service.contracts.query import OrchestratorInput, ParsedEntity
+from service.contracts.query import ConversationTurn, OrchestratorInput, ParsedEntity, Preferences
 from service.deadline import Deadline
 from service.flows.agent_call import AgentRun, Work, build_dispatch
 from service.ports import AgentFailure
 from service.programs import Router
 from service.routing.policy import Policy
+from service.routing.student import Example
+from service.stages.intent import Understanding
+from service.stages.triage import Admitted
 from tests.conftest import body
 from tests.fakes import handoff_for
 
 FOREVER = 60.0
+CATALOG = load_catalog()
+INTENTS = tuple(CATALOG.intent)
 
 
 def a_request(
@@ -92,3 +98,33 @@ def a_router(**policy: Any) -> Router:
     given = {"refuse_above": 0.8, "act_above": 0.9, "clarify_below": 0.5, "accepted_in_scope": 0.95, "risk_target": 0.02, "coverage": 0.6}
     student: Any = None
     return Router("7", student, Policy.model_validate({**given, **policy}), {"intent": {"demos": []}})
+
+
+_PLAIN: dict[str, Any] = {
+    "text": "where is the gap",
+    "history": (ConversationTurn(content="earlier"),),
+    "preferences": Preferences(),
+    "entities": (an_entity(),),
+    "caller_intent": None,
+    "caller_confidence": 1.0,
+    "ambiguous": False,
+    "unknown_intent": False,
+    "social": False,
+    "empty": False,
+    "explicit_agent": None,
+    "warnings": (),
+}
+
+
+def admitted(**fields: Any) -> Admitted:
+    """Return a plain question with fields replaced."""
+    return Admitted(**{**_PLAIN, **fields})
+
+
+def understood(best: float = 0.95, oos: float = 0.1, *, caller_decides: bool = False) -> Understanding:
+    """Return a reading whose best intent is causal_impact, followed by gap_analysis; the rest share what is left."""
+    rest = (1.0 - best) / (len(INTENTS) - 1)
+    order = ["causal_impact", "gap_analysis", *(i for i in INTENTS if i not in {"causal_impact", "gap_analysis"})]
+    candidates = tuple(Candidate(intent=i, probability=best if n == 0 else rest) for n, i in enumerate(order))
+    examples = (Example("what is the gap", "gap_analysis"),)
+    return Understanding(candidates, oos, caller_decides, (an_entity(),), examples, ("causal_impact",), best)

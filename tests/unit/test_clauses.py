@@ -1,0 +1,94 @@
+"""Cutting a request into clauses: what is one wish stays whole, order is kept or turned round, negation is seen."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.routing.clauses import Clauses, split
+from service.routing.wishes import texts
+
+WHOLE = [
+    "compare the Northeast and the Midwest",
+    "sales dipped in May and I want to know why",
+    "why did TRx not recover",
+    "which HCPs don't respond to samples",
+    "what is the difference between lift and uplift",
+    "if the model drifts, then what happens to the scores",
+    "don't you think we should forecast Q3?",
+    "can't we just retrain it",
+    "explain the score",
+    "",
+    "🙂",
+]
+CUT: dict[str, tuple[list[str], bool]] = {
+    "check drift and then retrain the model": (["check drift", "retrain the model"], True),
+    "before you retrain, check for drift": (["check for drift", "retrain"], True),
+    "after checking drift, retrain the model": (["checking drift", "retrain the model"], True),
+    "retrain the model after checking drift": (["checking drift", "retrain the model"], True),
+    "Is the pipeline up? Also forecast TRx for June.": (["Is the pipeline up?", "forecast TRx for June."], False),
+    "forecast TRx; explain the method": (["forecast TRx", "explain the method"], False),
+}
+NEGATED = {
+    "don't train anything, just explain the score": (["explain the score"], ["train anything"]),
+    "explain the drop without retraining the model": (["explain the drop"], ["retraining the model"]),
+    "forecast June instead of explaining May": (["forecast June"], ["explaining May"]),
+    "don't retrain the model": ([], ["retrain the model"]),
+}
+
+
+def found(text: str) -> Clauses:
+    """Return the clauses of a text that has some."""
+    clauses = split(text)
+    assert clauses is not None
+    return clauses
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_one_wish_stays_in_one_piece(text: str) -> None:
+    """Coordinated nouns, background, conditions, and negation inside of what is asked."""
+    assert split(text) is None
+
+
+@pytest.mark.parametrize(("text", "wanted", "ordered"), [(t, *w) for t, w in CUT.items()], ids=CUT)
+def test_several_wishes_come_in_the_order_of_carrying_out(text: str, wanted: list[str], ordered: bool) -> None:
+    """Whatever order the text tells them in."""
+    clauses = found(text)
+
+    assert [c.text for c in clauses.wanted] == wanted
+    assert clauses.ordered is ordered
+    assert not clauses.negated
+
+
+@pytest.mark.parametrize(("text", "wanted", "negated"), [(t, *w) for t, w in NEGATED.items()], ids=NEGATED)
+def test_what_is_not_wanted_is_told_from_what_is(text: str, wanted: list[str], negated: list[str]) -> None:
+    """Without its negator."""
+    clauses = found(text)
+
+    assert [c.text for c in clauses.wanted] == wanted
+    assert [c.text for c in clauses.negated] == negated
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.sampled_from(["and", "then", "don't", "not", ",", ".", ";", "before", "you", "retrain", "it", "first", "but", "no", "🙂"]))
+)
+def test_splitting_is_total(words: list[str]) -> None:
+    """Any row of function words gives clauses with text, or none."""
+    clauses = split(" ".join(words))
+
+    assert clauses is None or all(texts(clauses))
+
+
+@pytest.mark.parametrize(
+    "unit", ["and ", "then ", "not ", "no ", "a", ", ", "don't ", "before you ", "is the a ", ". ", "between x and ", "\n"]
+)
+def test_a_long_text_is_cut_in_bounded_time(unit: str) -> None:
+    """A hundred thousand characters of the worst kind."""
+    started = time.perf_counter()
+
+    clauses = split(unit * (100_000 // len(unit)))
+
+    assert time.perf_counter() - started < 2.0
+    assert clauses is None or len(texts(clauses)) <= 13
