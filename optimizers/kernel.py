@@ -26,6 +26,7 @@ Indices = npt.NDArray[np.int64]
 
 LANDMARKS = 3_000  # on CLINC150's validation set 1,000 cost .4 points of accuracy against all 15,000 rows, 2,000 .2 and 3,000 .1
 KMEANS_ROUNDS = 5
+_CHUNK = 1_024
 _JITTER = 1e-4  # keeps the landmarks' kernel positive definite
 
 
@@ -72,7 +73,6 @@ class Problem:
 
     def __init__(self, vectors: Matrix, landmarks: Indices, lexical: sparse.csr_matrix, targets: Matrix) -> None:
         self._lexical, self._targets = lexical, targets
-        self._words = np.asarray((lexical @ lexical.T).todense(), np.float32)
         self._likeness = likeness(vectors, vectors[landmarks])
         self._whitener: npt.NDArray[np.float64] | None = None
         if len(landmarks) < len(vectors):  # Nyström: K ≈ K_nm K_mm⁻¹ K_mn, so features K_nm L⁻ᵀ with K_mm = L Lᵀ
@@ -80,11 +80,15 @@ class Problem:
             self._likeness = solve_triangular(self._whitener, self._likeness.T, lower=True, check_finite=False).T.astype(np.float32)
 
     def solve(self, settings: Settings) -> "Solution":
-        """Fit with these settings, by a Cholesky factorization: time n³/3, memory 8 n² bytes."""
+        """Fit with these settings, by a Cholesky factorization: time n³/3, memory 4 n² bytes and as much again to hold rows out."""
         kernel = self._likeness.copy() if self._whitener is None else self._likeness @ self._likeness.T
-        kernel += np.float32(settings.lexical_weight) * self._words
+        for start in range(0, len(kernel), _CHUNK):  # the whole product of the words at once would take twice the kernel's memory
+            words = self._lexical[start : start + _CHUNK] @ self._lexical.T
+            kernel[start : start + _CHUNK] += np.float32(settings.lexical_weight) * words.toarray()
         kernel[np.diag_indices(len(kernel))] += np.float32(settings.noise)
-        factor: Matrix = cholesky(kernel, lower=True, overwrite_a=True, check_finite=False)
+        factor: Matrix = cholesky(
+            kernel.T, lower=True, overwrite_a=True, check_finite=False
+        )  # .T: LAPACK's order, so that nothing is copied
         duals: Matrix = cho_solve((factor, True), self._targets, check_finite=False)
         return self._served(factor, duals, settings.lexical_weight)
 

@@ -1,5 +1,6 @@
 """Failures behind a request: store, router, agents, synthesis, and what nobody foresaw."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -14,6 +15,8 @@ from service.contracts.receipt import Receipt
 from service.errors import ErrorCode, StoreUnavailable
 from service.ports import AgentFailure
 from service.programs import Router
+from service.routing.encoder import Encoding
+from service.routing.student import Reading, Student
 from tests.conftest import World, body
 from tests.contract.asking import CAUSAL, UNKNOWN, answered, assert_problem
 from tests.contract.test_operations import samples
@@ -69,13 +72,14 @@ async def test_what_reads_the_store_says_so_when_it_is_away(world: World, method
         assert_problem(await client.request(method, path, json=payload), 503, "store_unavailable", retryable=True)
 
 
-class BrokenStudent:
+class BrokenStudent(Student):
     """A student that cannot read."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, whole: Student, error: Exception) -> None:
+        super().__init__(whole.encoder, whole.lexicon, whole.weights, whole.examples)
         self.error = error
 
-    def read(self, text: str) -> Any:
+    def read_all(self, encodings: Sequence[Encoding]) -> list[Reading]:
         """Fail."""
         raise self.error
 
@@ -96,7 +100,7 @@ ERRORS = [
 async def test_when_routing_breaks_the_explainer_answers(world: World, error: Exception, path: str) -> None:
     """The contract's ROUTING_FAILED: the default agent, a warning, no trace of the error, and a receipt as for any other request."""
     assert world.router is not None
-    world.router = replace(world.router, student=BrokenStudent(error))
+    world.router = replace(world.router, student=BrokenStudent(world.router.student, error))
     async with world.client() as client:
         response = await client.post(path, json=body())
 
@@ -115,7 +119,7 @@ async def test_when_routing_breaks_the_explainer_answers(world: World, error: Ex
 async def test_the_log_of_a_broken_rung_holds_no_user_text(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """Neither the question nor the ids of the user are in the traceback's frames."""
     assert world.router is not None
-    world.router = replace(world.router, student=BrokenStudent(RuntimeError("broken")))
+    world.router = replace(world.router, student=BrokenStudent(world.router.student, RuntimeError("broken")))
     async with world.client() as client:
         await client.post("/orchestrate", json=body("Joe Bloggs has a rare marker zq7x"))
 
@@ -130,13 +134,10 @@ async def test_a_router_that_knows_other_intents_is_no_500(world: World, router:
     """A student whose label the catalogue lacks breaks routing, not the service."""
 
     class Foreign(BrokenStudent):
-        def read(self, text: str) -> Any:
-            return type("Reading", (), {"probabilities": {"astrology": 0.99}, "oos_score": 0.0, "vector": None})()
+        def read_all(self, encodings: Sequence[Encoding]) -> list[Reading]:
+            return [Reading({"astrology": 0.99}, 0.0, encoding.vector) for encoding in encodings]
 
-        def nearest(self, vector: Any, count: int) -> list[Any]:
-            return []
-
-    world.router = replace(router, student=Foreign(RuntimeError()))
+    world.router = replace(router, student=Foreign(router.student, RuntimeError()))
     async with world.client() as client:
         response = await client.post("/orchestrate", json=body())
 
