@@ -10,11 +10,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from service.adapters.mlflow_registry import MlflowRegistry
+from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import recall, remember
 from service.catalog.loader import load_catalog
 from service.errors import ConfigurationError
+from service.routing.student import Student
 from service.settings import read_settings
+from signatures.artifact import STUDENT
 
 if TYPE_CHECKING:
     from optimizers.job import Bootstrapped
@@ -32,7 +34,7 @@ def optimize(
     bootstrap: Annotated[
         bool, typer.Option("--bootstrap", help="Fit a router from the seed set; it is champion when it is the first.")
     ] = False,
-    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing when there is a champion.")] = False,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing when there is a champion that can be served.")] = False,
     seed_set: Annotated[Path, typer.Option(help="Folder or file of labelled requests (JSON lines with text and label).")] = SEED_SET,
     golden: Annotated[Path | None, typer.Option(help="Labelled requests to measure on, once; never trained on.")] = None,
     promote: Annotated[bool, typer.Option("--promote", help="Make it champion even when there is one, without further evidence.")] = False,
@@ -46,8 +48,11 @@ def optimize(
         settings = read_settings()
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
-    if if_missing and has_champion(settings.mlflow_uri):
-        return
+    if if_missing and (champion := find_champion(settings.mlflow_uri)) is not None:
+        if Student.is_current(champion.folder / STUDENT):
+            return
+        err.print("The champion was fitted by another version of Pointsman and cannot be served; fitting a new one.", highlight=False)
+        promote = True
     test = golden if golden is not None else GOLDEN if seed_set == SEED_SET and GOLDEN.is_file() else None
     from optimizers import job  # scikit-learn and SciPy take seconds to import
     from service.routing.encoder import Encoder
@@ -76,17 +81,18 @@ def optimize(
     _show(made, as_json, time.monotonic() - started)
 
 
-def has_champion(mlflow_uri: str) -> bool:
-    """Say whether a champion is there: by the note of the last good version, else by the registry, which takes seconds to ask."""
-    if recall(mlflow_uri) is not None:
-        return True
+def find_champion(mlflow_uri: str) -> RegisteredVersion | None:
+    """Return the champion: by the note of the last good version, else from the registry, which takes seconds to ask."""
+    noted = recall(mlflow_uri)
+    if noted is not None:
+        return noted
     try:
         champion = MlflowRegistry(mlflow_uri).champion()
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
     if champion is not None:
         remember(mlflow_uri, champion)
-    return champion is not None
+    return champion
 
 
 def _show(made: "Bootstrapped", as_json: bool, seconds: float) -> None:

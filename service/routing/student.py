@@ -188,7 +188,7 @@ class Student:
             if (content["format"], content["encoder"]) != (FORMAT, encoder.name):
                 raise ConfigurationError(
                     f"The student {path} has format {content['format']} and was fitted on encoder {content['encoder']}; "
-                    f"this service needs format {FORMAT} and encoder {encoder.name}. Fit it anew with: optimize --bootstrap"
+                    f"this service needs format {FORMAT} and encoder {encoder.name}. Fit it anew with: optimize --bootstrap --promote"
                 )
             examples = tuple(Example(text, label) for text, label in content["examples"])
             projection, landmarks, by_gram = (tensors[name].astype(np.float32) for name in ("projection", "landmarks", "by_gram"))
@@ -199,6 +199,15 @@ class Student:
         except (SafetensorError, OSError, LookupError, TypeError, ValueError) as exc:
             raise ConfigurationError(f"The student {path} cannot be read: {exc!r}") from exc
         return student
+
+    @staticmethod
+    def is_current(path: Path) -> bool:
+        """Say whether a file has this version's format, without reading its tensors; False for a file that is damaged or not there."""
+        try:
+            with safe_open(path, framework="numpy") as file:
+                return bool(json.loads((file.metadata() or {})["student"])["format"] == FORMAT)
+        except (SafetensorError, OSError, LookupError, TypeError, ValueError):
+            return False
 
     def check(self) -> None:
         """Check that the parts fit together and every number is finite, and read a text.

@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from signatures.artifact import STUDENT
 from tests.integration.conftest import ROOT
 
 pytestmark = pytest.mark.timeout(600)
@@ -63,6 +66,18 @@ def test_a_router_of_other_intents_is_named_by_doctor_and_not_served(folder: Pat
     assert "invoices, refunds" in checks["encoder and router"]["detail"]
     assert checks["store"]["ok"]
     assert decided["rung"] == "safe_default"
+
+
+def test_a_champion_of_an_older_format_is_replaced_where_one_is_needed(folder: Path) -> None:
+    """After an upgrade `make run` must end with a router that can be served."""
+    before = json.loads((folder / "var/router/last_good.json").read_text())
+    student = Path(before["folder"]) / STUDENT
+    save_file({"coef": np.zeros(1, np.float32)}, student, metadata={"config": json.dumps({"format": 1, "encoder": "x"})})
+
+    made = optimize(folder, "--if-missing")
+
+    assert (made["version"], made["alias"]) == (str(int(before["version"]) + 1), "champion")
+    assert optimize(folder, "--if-missing") == {}
 
 
 @pytest.mark.parametrize(
