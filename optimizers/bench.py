@@ -268,7 +268,7 @@ def time_reading(student: Student, texts: Sequence[str], *, threads: int = 1) ->
     single = Student(encoder, student.lexicon, student.weights, student.examples)
     spread = [texts[i] for i in np.linspace(0, len(texts) - 1, min(TIMED_TEXTS, len(texts))).astype(int)]
     taken = []
-    with threadpool_limits(threads):
+    with threadpool_limits(1):  # of BLAS, as in the service
         for text in spread[:WARM_UP]:
             single.read(text)
         for text in spread:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from threadpoolctl import threadpool_limits
+
 from service.adapters.http_agents import HttpAgents
 from service.adapters.router_source import RouterSource
 from service.adapters.sql_store import SqlStore
@@ -116,15 +118,16 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_base_url)
     programs, store, agents = Programs(), SqlStore(settings.database_url), HttpAgents()
     metrics = Metrics(programs)
-    async with _predictors(settings) as predictors, _opened(store, agents):
-        pipeline = assemble(settings, catalog, programs, store, agents, predictors, Observers([metrics, RequestLog()]))
-        source, tried = RouterSource(settings.mlflow_uri, await loading), asyncio.Event()
-        following = asyncio.create_task(_follow_champion(source, programs, catalog, tried))
-        try:
-            yield Services(settings, catalog, keys, programs, pipeline, store, agents, metrics, tried)
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+    with threadpool_limits(1):  # a request's matrix products are small: more BLAS threads only wait for each other
+        async with _predictors(settings) as predictors, _opened(store, agents):
+            pipeline = assemble(settings, catalog, programs, store, agents, predictors, Observers([metrics, RequestLog()]))
+            source, tried = RouterSource(settings.mlflow_uri, await loading), asyncio.Event()
+            following = asyncio.create_task(_follow_champion(source, programs, catalog, tried))
+            try:
+                yield Services(settings, catalog, keys, programs, pipeline, store, agents, metrics, tried)
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
 
 
 def assemble(
