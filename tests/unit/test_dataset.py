@@ -60,7 +60,9 @@ def test_the_golden_set_is_balanced(golden: list[Row]) -> None:
     assert Counter(r.label for r in golden) == {**dict.fromkeys(INTENTS, GOLDEN), OUT_OF_SCOPE: GOLDEN_OOS}
 
 
-@pytest.mark.parametrize("path", sorted(DATASETS.glob("*/*.jsonl")), ids=lambda p: f"{p.parent.name}/{p.name}")
+@pytest.mark.parametrize(
+    "path", sorted([*DATASETS.glob("seed/*.jsonl"), *DATASETS.glob("golden/*.jsonl")]), ids=lambda p: f"{p.parent.name}/{p.name}"
+)
 def test_every_line_keeps_to_the_schema(path: Path) -> None:
     """In a file of the seed set, every line also has the file's label."""
     validator = jsonschema.Draft202012Validator(json.loads((DATASETS / "schema.json").read_text()))
@@ -71,6 +73,22 @@ def test_every_line_keeps_to_the_schema(path: Path) -> None:
         assert problems == [], f"{path}:{number}"
         assert path.parent.name != "seed" or row["label"] == path.stem
         assert row["writer"]
+
+
+@pytest.mark.parametrize("name", ["dev", "test", "fresh"])
+def test_requests_with_several_intents_are_well_formed_and_nowhere_else(seed: list[Row], golden: list[Row], name: str) -> None:
+    """Known labels, nothing both wanted and not wanted, an order only where there is one to give, and no text that is trained on."""
+    catalog, known = load_catalog(), {r.text.strip().lower() for r in [*seed, *golden]}
+    rows = [json.loads(line) for line in (DATASETS / "several" / f"{name}.jsonl").read_text().splitlines()]
+
+    for row in rows:
+        assert row.keys() == {"text", "intents", "ordered", "negated"}
+        assert set(row["intents"]) | set(row["negated"]) <= set(catalog.intent)
+        assert not set(row["intents"]) & set(row["negated"])
+        assert len(set(row["intents"])) == len(row["intents"])
+        assert len(row["intents"]) > 1 or not row["ordered"]
+        assert row["text"].strip().lower() not in known
+    assert len({row["text"] for row in rows}) == len(rows)
 
 
 def test_the_manifest_is_true() -> None:
