@@ -14,6 +14,7 @@ from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import recall, remember
 from service.catalog.loader import load_catalog
 from service.errors import ConfigurationError
+from service.routing.encoder_file import NAME
 from service.routing.student import Student
 from service.settings import read_settings
 from signatures.artifact import STUDENT
@@ -49,9 +50,12 @@ def optimize(
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
     if if_missing and (champion := find_champion(settings.mlflow_uri)) is not None:
-        if Student.is_current(champion.folder / STUDENT):
+        if Student.is_current(champion.folder / STUDENT, NAME if settings.encoder is None else None):
             return
-        err.print("The champion was fitted by another version of Pointsman and cannot be served; fitting a new one.", highlight=False)
+        err.print(
+            "The champion was fitted by another version of Pointsman, or on another encoder, and cannot be served; fitting a new one.",
+            highlight=False,
+        )
         promote = True
     test = golden if golden is not None else GOLDEN if seed_set == SEED_SET and GOLDEN.is_file() else None
     from optimizers import job  # scikit-learn and SciPy take seconds to import

