@@ -77,7 +77,7 @@ def test_validation_rows_calibrate_when_they_are_given(encoder: Encoder) -> None
     made = fit(TWO, encoder, validation=validation)
 
     assert made.targets.tolist() == [1, 0, -1]
-    expected = made.student.score([encoder.encode(r.text) for r in validation])
+    expected = made.student.score(encoder.encode_many([r.text for r in validation]))
     np.testing.assert_array_equal(made.held_out.values, expected.values)
 
 
