@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from optimizers.progress import shown
 from service.errors import ConfigurationError
 from service.settings import read_settings
 
@@ -49,14 +49,7 @@ def intents(
     for target in (json_file, report):
         if target is not None and not target.absolute().parent.is_dir():
             raise _exit(f"There is no folder {target.absolute().parent} to write {target.name} to.")
-    with err.status("starting") as status:
-        started = time.monotonic()
-
-        def progress(step: str) -> None:
-            status.update(step)
-            if not err.is_terminal:
-                err.print(f"[{time.monotonic() - started:5.1f} s] {step}", markup=False, highlight=False)
-
+    with shown(err) as progress:
         progress("loading the encoder and scikit-learn")
         from optimizers.bench import bench as measure
         from service.routing.encoder import Encoder

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from optimizers.progress import shown
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import recall, remember
 from service.catalog.loader import load_catalog
@@ -61,14 +62,8 @@ def optimize(
     from optimizers import job  # scikit-learn and SciPy take seconds to import
     from service.routing.encoder import Encoder
 
-    with err.status("starting") as status:
-        started = time.monotonic()
-
-        def progress(step: str) -> None:
-            status.update(step)
-            if not err.is_terminal:
-                err.print(f"[{time.monotonic() - started:5.1f} s] {step}", markup=False, highlight=False)
-
+    started = time.monotonic()
+    with shown(err) as progress:
         try:
             made = job.bootstrap(
                 seed_set,

@@ -24,6 +24,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.fixture(scope="session")
+def gguf() -> Path:
+    """The small language model's file. Under CI it has to be there; elsewhere its tests are skipped with the command that fetches it."""
+    path = Path(os.environ.get("POINTSMAN_LM_GGUF") or ROOT / "var/models/smollm2-135m.gguf")
+    if not path.is_file():
+        missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        missing(f"no language model at {path}: run `make lm`")
+    return path
+
+
 class Program:
     """A program of the system under way; `log` is what it has written."""
 

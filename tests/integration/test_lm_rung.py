@@ -1,13 +1,12 @@
 """The LM rung through the real service: a dead or hanging LM costs at most the decision budget; the small local one decides for real."""
 
-import os
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.conftest import ROOT, body
+from tests.conftest import body
 from tests.integration.conftest import Start
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a run fits a router
@@ -50,10 +49,9 @@ def test_a_dead_lm_costs_at_most_the_budget_and_the_student_answers(
         assert seconds < BUDGET_SECONDS + SLACK_SECONDS
 
 
-def test_the_small_local_lm_decides_with_a_valid_label_every_time(start_service: Start) -> None:
+def test_the_small_local_lm_decides_with_a_valid_label_every_time(start_service: Start, gguf: Path) -> None:
     """With POINTSMAN_LM=local and the real small model, `/route` shows the LM rung answering with a catalogue's intent and agent."""
-    model = _model_file()
-    service = start_service(lm="local", lm_gguf=str(model), decision_budget_ms="60000")
+    service = start_service(lm="local", lm_gguf=str(gguf), decision_budget_ms="60000")
     intents = {i["name"] for i in httpx.get(f"{service.url}/intents").json()}
     agents = {a["name"] for a in httpx.get(f"{service.url}/agents").json()}
 
@@ -62,13 +60,3 @@ def test_the_small_local_lm_decides_with_a_valid_label_every_time(start_service:
     assert [d["rung"] for d in decisions] == ["lm"] * len(TEXTS), [d["warnings"] for d in decisions if d["rung"] != "lm"]
     assert {d["intent"] for d in decisions} <= intents
     assert {d["primary_agent"] for d in decisions} <= agents
-
-
-def _model_file() -> Path:
-    named = os.environ.get("POINTSMAN_LM_GGUF")
-    model = Path(named) if named else ROOT / "var" / "models" / "smollm2-135m.gguf"
-    if not model.is_file():
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{model} is missing; fetch it with: make lm")
-        pytest.skip(f"{model} is missing; fetch it with: make lm")
-    return model

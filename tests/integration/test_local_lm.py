@@ -71,18 +71,6 @@ def questions() -> list[LMQuestion]:
     return made
 
 
-@pytest.fixture(scope="module")
-def gguf() -> Path:
-    """The model file, or a skip that names the command to fetch it."""
-    path = Path(os.environ.get("POINTSMAN_LM_GGUF") or ROOT / "var/models/smollm2-135m.gguf")
-    if not path.is_file():
-        reason = f"no language model at {path}: run `make lm`"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return path
-
-
 @pytest.fixture
 async def local(gguf: Path) -> AsyncIterator[tuple[LocalLM, DspyPredictors]]:
     """A running local LM with predictors that ask it."""

@@ -16,17 +16,9 @@ from service.deadline import Deadline
 from service.programs import Router
 from service.stages.routing import LM_RESERVE, Route
 from tests.fakes import ScriptedPredictors
-from tests.unit.turns import CATALOG, INTENTS, a_router, admitted, understood
+from tests.unit.turns import CATALOG, HOSTED, INTENTS, VERDICT, a_router, admitted, understood
 
-HOSTED, LOCAL = "openai/some-model", "local"
-VERDICT = LMVerdict(
-    intent="gap_analysis",
-    sub_intent="",
-    primary_agent="gap_analyzer",
-    secondary_agents=("causal_impact",),
-    confidence=0.8,
-    rationale="It asks for a gap.",
-)
+LOCAL = "local"
 
 
 @dataclass

@@ -6,22 +6,11 @@ from uuid import uuid4
 import pytest
 
 from service.contracts.decision import Action, RouteDecision, Rung
-from service.contracts.lm import LMVerdict
 from service.deadline import Deadline
 from service.stages.intent import Understanding
 from service.stages.routing import Route
 from tests.fakes import ScriptedPredictors
-from tests.unit.turns import CATALOG, a_router, admitted, understood
-
-VERDICT = LMVerdict(
-    intent="gap_analysis",
-    sub_intent="",
-    primary_agent="gap_analyzer",
-    secondary_agents=("causal_impact",),
-    confidence=0.8,
-    rationale="It asks for a gap.",
-)
-HOSTED = "openai/some-model"
+from tests.unit.turns import CATALOG, HOSTED, VERDICT, a_router, admitted, understood
 
 
 async def route_by_student(understanding: Understanding) -> RouteDecision:

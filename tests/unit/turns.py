@@ -8,6 +8,7 @@ from service.catalog.model import Agent, Catalog
 from service.contracts.decision import Candidate, RouteDecision
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff, HandoffStatus
+from service.contracts.lm import LMVerdict
 from service.contracts.query import ConversationTurn, OrchestratorInput, ParsedEntity, Preferences
 from service.deadline import Deadline
 from service.flows.agent_call import AgentRun, Work, build_dispatch
@@ -23,6 +24,15 @@ from tests.fakes import handoff_for
 FOREVER = 60.0
 CATALOG = load_catalog()
 INTENTS = tuple(CATALOG.intent)
+HOSTED = "openai/some-model"
+VERDICT = LMVerdict(
+    intent="gap_analysis",
+    sub_intent="",
+    primary_agent="gap_analyzer",
+    secondary_agents=("causal_impact",),
+    confidence=0.8,
+    rationale="It asks for a gap.",
+)
 
 
 def a_request(
