@@ -209,7 +209,7 @@ def bench(
     """
     progress("reading")
     test_rows = read_rows(test) + [Row(r.text, OUT_OF_SCOPE, None, r.history) for r in (read_rows(outside) if outside else [])]
-    rows, validation_rows, removed = _keep_apart(read_rows(train), read_rows(validation) if validation else [], test_rows)
+    rows, validation_rows, removed = keep_apart(read_rows(train), read_rows(validation) if validation else [], test_rows)
     if len([r for r in validation_rows if r.label != OUT_OF_SCOPE]) < FEWEST_VALIDATION_ROWS:
         validation_rows = []
     started = time.perf_counter()
@@ -278,7 +278,7 @@ def time_reading(student: Student, texts: Sequence[str], *, threads: int = 1) ->
     return {"p50": float(np.percentile(taken, 50)), "p99": float(np.percentile(taken, 99))}
 
 
-def _keep_apart(train: list[Row], validation: list[Row], test: list[Row]) -> tuple[list[Row], list[Row], dict[str, int]]:
+def keep_apart(train: list[Row], validation: list[Row], test: list[Row]) -> tuple[list[Row], list[Row], dict[str, int]]:
     """Take the test rows out of train and validation, and the training rows out of validation."""
     tested = {_key(r) for r in test}
     kept = [r for r in train if _key(r) not in tested]

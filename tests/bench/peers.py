@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.metrics import roc_auc_score
 
-from optimizers.bench import bench, expected_calibration_error
+from optimizers.bench import bench, expected_calibration_error, keep_apart
 from optimizers.dataset import Row, read_rows
 from service.routing.encoder import Encoder
 
@@ -122,8 +122,7 @@ METHODS: dict[str, Method] = {"semantic-router": semantic_router, "TF-IDF + LR":
 def measure(name: str, method: Method, files: dict[str, Path | None], encoder: Encoder, dataset: str, size: str) -> Measured:
     """Fit one peer and evaluate it once. Test texts are taken out of train and validation, as for the student."""
     train, validation, test = (read_rows(path) for key in ("train", "validation", "test") if (path := files[key]) is not None)
-    tested = {" ".join(r.text.lower().split()) for r in test}
-    train, validation = ([r for r in rows if " ".join(r.text.lower().split()) not in tested] for rows in (train, validation))
+    train, validation, _ = keep_apart(train, validation, test)
     started = time.perf_counter()
     guess = method(train, validation, encoder)
     fitted = time.perf_counter() - started

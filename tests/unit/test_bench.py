@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from optimizers.bench import Evaluated, _keep_apart, expected_calibration_error
+from optimizers.bench import Evaluated, expected_calibration_error, keep_apart
 from optimizers.bench_cli import app
 from optimizers.dataset import Row
 from service.routing.policy import Policy
@@ -64,7 +64,7 @@ def test_no_text_is_on_two_sides() -> None:
     validation = [Row("is it up", "a"), Row("B", "b"), Row("d", "c")]
     test = [Row("is it up", "a"), Row("yes", "a", None, ("Really?",))]
 
-    kept, apart, removed = _keep_apart(train, validation, test)
+    kept, apart, removed = keep_apart(train, validation, test)
 
     assert [r.text for r in kept] == ["b", "yes", "c"]
     assert [r.text for r in apart] == ["d"]
