@@ -104,7 +104,8 @@ def route(text: Annotated[str, typer.Argument(help="The question.")], as_json: J
     if as_json:
         typer.echo(decision.model_dump_json())
         return
-    out.print(f"[bold]{decision.action}[/] → {decision.primary_agent or '-'}   intent {decision.intent or '-'} ({decision.confidence:.2f})")
+    agents = " + ".join((decision.primary_agent or "-", *decision.secondary_agents))
+    out.print(f"[bold]{decision.action}[/] → {agents}   intent {', '.join(decision.intents) or '-'} ({decision.confidence:.2f})")
     out.print(f"rung {decision.rung}, router {decision.router_version}, out-of-scope {decision.oos_score:.3f}", style="dim")
     for candidate in decision.candidates[:4]:
         out.print(f"  {candidate.probability:6.3f}  {candidate.intent}")

@@ -45,9 +45,10 @@ class Lexicon:
         seen = np.array([frequency[int(k)] for k in keys], np.float64)
         return cls(keys, (np.log((1 + count) / (1 + seen)) + 1).astype(np.float32))
 
-    def familiar_share(self, tokens: Tokens) -> float:
-        """Return the share of the tokens that the lexicon knows, 0 to 1; 1 for no tokens."""
-        return float(np.isin(np.array(tokens, np.int64), self.keys).mean()) if len(tokens) else 1.0
+    def known_pairs(self, tokens: Tokens) -> float:
+        """Return the share of the bigrams of a text that the lexicon knows, 0 to 1; 1 for a text without any."""
+        pairs = grams(tokens)[len(tokens) :]
+        return float(np.isin(np.array(pairs, np.int64), self.keys).mean()) if pairs else 1.0
 
     def weigh(self, tokens: Tokens) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the columns of the known grams of a text and their weights, which have L2 norm 1 (or are empty)."""

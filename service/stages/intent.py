@@ -78,7 +78,9 @@ class ReadIntent:
             confidence=min(1.0, confidence),
             ordered=wishes.ordered and len(intents) > 1,
             declined=wishes.declined,
-            language=foreign_language(admitted.text, encoding, router.student.lexicon),
+            language=foreign_language(
+                admitted.text, encoding.tokens, router.student.lexicon, placed=oos_score <= router.policy.refuse_above
+            ),
         )
 
 

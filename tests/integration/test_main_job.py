@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -61,6 +62,40 @@ def test_each_intents_golden_queries_reach_the_specified_agent_or_its_specified_
         else:
             assert answer["agents_dispatched"][1] == stand_in
             assert codes & {"fallback_used", "template_answer"}
+
+
+UNDERSTOOD = {
+    "two wishes in the order of the text": ("check for drift and then retrain the churn model", "dispatch", ["drift_check", "ml_training"]),
+    "two wishes against it": ("before you retrain the churn model, check its inputs for drift", "dispatch", ["drift_check", "ml_training"]),
+    "one is not wanted": ("don't retrain anything, just explain the churn score", "dispatch", ["explanation"]),
+    "nothing is wanted": ("please don't retrain the model", "clarify", []),
+    "a list is no second wish": ("what drove NRx and TRx up in the Northeast and the Midwest", "dispatch", ["causal_impact"]),
+}
+
+
+FOREIGN = {
+    "de": "Warum sind die Verschreibungen im März gesunken?",
+    "fr": "Pourquoi les prescriptions ont-elles baissé ?",
+    "zh": "为什么处方量下降了？",
+    "ar": "لماذا انخفضت الوصفات؟",
+}
+
+
+def test_a_text_is_understood_as_a_whole(start_service: Start) -> None:
+    """Several wishes in the order of carrying out, without what is not wanted; a language that is not read is refused by name."""
+    service = start_service()
+
+    def decide(text: str) -> dict[str, Any]:
+        return dict(httpx.post(f"{service.url}/route", json=body(text), timeout=60.0).json())
+
+    for text, action, intents in UNDERSTOOD.values():
+        decision = decide(text)
+        assert (text, decision["action"], decision["intents"]) == (text, action, intents)
+    for code, text in FOREIGN.items():
+        decision = decide(text)
+        assert (text, decision["action"]) == (text, "refuse")
+        assert [w["code"] for w in decision["warnings"]] == ["language_not_read"]
+        assert f"({code})" in decision["warnings"][0]["message"]
 
 
 def test_a_causal_question_is_answered_with_an_interval_that_covers_the_documented_truth(start_service: Start) -> None:

@@ -41,20 +41,33 @@ def lexicon(encoder: Encoder) -> Lexicon:
     return Lexicon.fit([encoder.encode(text).tokens for text in TRAINED_ON], most=1_000)
 
 
+@pytest.mark.parametrize("placed", [True, False], ids=["in scope", "out of scope"])
 @pytest.mark.parametrize(("code", "text"), FOREIGN.items(), ids=FOREIGN)
-def test_a_language_that_is_not_read_is_named(encoder: Encoder, lexicon: Lexicon, code: str, text: str) -> None:
-    """By its ISO code."""
-    assert foreign_language(text, encoder.encode(text), lexicon) == code
+def test_a_language_that_is_not_read_is_named(encoder: Encoder, lexicon: Lexicon, code: str, text: str, placed: bool) -> None:
+    """By its ISO code, even where the student thinks that it can place the text."""
+    assert foreign_language(text, encoder.encode(text).tokens, lexicon, placed=placed) == code
 
 
 @pytest.mark.parametrize("text", NOT_FOREIGN)
 def test_english_and_what_is_no_language_is_left_alone(encoder: Encoder, lexicon: Lexicon, text: str) -> None:
-    """Short texts, names and code are not guessed at; familiar words outweigh the identification."""
-    assert foreign_language(text, encoder.encode(text), lexicon) is None
+    """Short texts, names and code are not guessed at."""
+    assert foreign_language(text, encoder.encode(text).tokens, lexicon, placed=True) is None
 
 
-def test_a_text_of_any_length_is_identified(encoder: Encoder, lexicon: Lexicon) -> None:
-    """By its beginning; line breaks do not matter."""
+def test_familiar_words_outweigh_the_identification(encoder: Encoder, lexicon: Lexicon) -> None:
+    """To the identification alone this is Spanish."""
+    text = "Can I get my actual card"
+    tokens = encoder.encode(text).tokens
+
+    assert foreign_language(text, tokens, lexicon, placed=False) == "es"
+    assert foreign_language(text, tokens, lexicon, placed=True) is None
+
+
+def test_a_text_of_any_length_is_identified_quietly(encoder: Encoder, lexicon: Lexicon, caplog: pytest.LogCaptureFixture) -> None:
+    """By its beginning; line breaks do not matter, and nothing is logged."""
     text = "Warum sind die Verschreibungen gesunken?\n" * 3_000
 
-    assert foreign_language(text, encoder.encode(text), lexicon) == "de"
+    with caplog.at_level("INFO"):
+        assert foreign_language(text, encoder.encode(text).tokens, lexicon, placed=False) == "de"
+
+    assert not caplog.records
