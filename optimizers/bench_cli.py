@@ -31,8 +31,8 @@ def bench() -> None:
 @app.command(
     no_args_is_help=True,
     epilog="Example: `pointsman bench intents --train train.jsonl.gz --val val.jsonl.gz --test test.jsonl.gz --report report.html`\n\n"
-    'One JSON object a line: `{"text": "...", "label": "...", "history": ["...", "..."]}`; `history` may be left out, and the '
-    "label `oos` means out of scope.",
+    'One JSON object a line: `{"text": "...", "label": "...", "history": ["...", "..."]}`. `history` may be left out; it tells equal texts '
+    "apart. The label `oos` means out of scope.",
 )
 def intents(
     train: Annotated[Path, typer.Option(**FILE, help="Labelled requests to fit on: .jsonl, .jsonl.gz or a folder of them.")],

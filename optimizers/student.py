@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from sklearn.model_selection import StratifiedKFold
 
 from optimizers.calibration import fit_probabilities, fit_scope
 from optimizers.dataset import Row
@@ -23,13 +22,12 @@ from service.routing.student import OUT_OF_SCOPE, Example, Matrix, Scores, Stude
 
 CANDIDATES = (Settings(0.1, 0.1), Settings(0.3, 0.2), Settings(1.0, 0.5))  # what the words may weigh; chosen on held-out rows
 DIRECTIONS = 256  # of the 768 that a vector has; on validation sets the rest is noise: without it fewer landmarks do
-LANDMARKS = (
-    4_000  # CLINC150's 15,000 rows, validation accuracy of two seeds: 3,000 96.8 and 97.0, 4,000 97.0, 5,000 97.1 and 97.2; all rows 97.1
-)
+# Validation accuracy of two seeds on CLINC150's 15,000 rows: 3,000 landmarks 96.8 and 97.0, 4,000 97.0, 5,000 97.1 and 97.2; all rows 97.1
+LANDMARKS = 4_000
 GRAMS = 16_384
 MAX_ROWS = 20_000  # rows of one exact fit (1.6 GB of kernel); more are thinned evenly by label
 ROWS_TO_CHOOSE = 4_000  # settings are chosen on at most so many rows
-FOLDS = 10
+PARTS = 10  # that rows are held out in, where neither writers nor single rows can be
 
 Progress = Callable[[str], None]
 Indices = npt.NDArray[np.int64]
@@ -132,8 +130,7 @@ class Fit:
         """Return the training rows in a few parts, for `without`: the folds, or parts at random where each fold is one row."""
         if any(len(fold) > 1 for fold in self.folds):
             return list(self.folds)
-        shuffled = np.random.default_rng(1).permutation(len(self.prepared.own.targets))
-        return [part for part in np.array_split(shuffled, FOLDS) if len(part)]
+        return _parts(len(self.rows), seed=1)
 
     def without(self, fold: Indices) -> Student:
         """Return the student as it would be if these rows had not been there."""
@@ -169,9 +166,9 @@ def fit(
     folds = [] if validation else _folds(rows, own.targets, seed)
 
     progress("choosing settings on held-out rows")
-    settings = _choose(own, names, given, folds, labels, encoder, seed)
-    progress(f"fitting {len(rows)} rows")
     prepared = Prepared.of(own, names, len(labels), seed)
+    settings = _choose(prepared, names, given, folds, labels, encoder, seed)
+    progress(f"fitting {len(rows)} rows")
     solution = prepared.problem.solve(settings)
     student = prepared.student(solution, labels, [Example(r.text, r.label) for r in rows], encoder)
     progress("calibrating")
@@ -223,44 +220,44 @@ def _folds(rows: Sequence[Row], targets: Indices, seed: int) -> list[Indices]:
             return folds
     if len(rows) <= ROWS_TO_CHOOSE:
         return [np.array([i]) for i in range(len(rows))]
-    return [test for _, test in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(targets, targets)]
+    return _parts(len(rows), seed)
+
+
+def _parts(rows: int, seed: int) -> list[Indices]:
+    """Split row numbers at random into at most `PARTS` parts."""
+    return [part for part in np.array_split(np.random.default_rng(seed).permutation(rows), PARTS) if len(part)]
 
 
 def _choose(
-    own: Batch, names: Batch, given: Batch, folds: Sequence[Indices], labels: tuple[str, ...], encoder: Encoder, seed: int
+    prepared: Prepared, names: Batch, given: Batch, folds: Sequence[Indices], labels: tuple[str, ...], encoder: Encoder, seed: int
 ) -> Settings:
     """Return the settings with the most right held-out labels, on some of the rows when there are many; the first of equals."""
-    rows = np.arange(len(own.targets))
+    rows = np.arange(len(prepared.own.targets))
     if len(rows) > ROWS_TO_CHOOSE:
         rows = np.sort(np.random.default_rng(seed).choice(rows, ROWS_TO_CHOOSE, replace=False))
-    prepared = Prepared.of(own.pick(rows), names, len(labels), seed)
+        prepared = Prepared.of(prepared.own.pick(rows), names, len(labels), seed)
     place = {row: i for i, row in enumerate(rows)}
     kept = [np.array([place[row] for row in fold if row in place], np.int64) for fold in folds]
     right = []
     for settings in CANDIDATES:
         solution = prepared.problem.solve(settings)
+        student = prepared.student(solution, labels, (), encoder)
         if len(given.targets):
-            scores, targets = prepared.student(solution, labels, (), encoder).score(given.encodings).values, given.targets
+            scores, targets = student.score(given.encodings).values, given.targets
         else:
             scores, targets = prepared.held_out(solution, [fold for fold in kept if len(fold)]).values, prepared.own.targets
-        right.append(_hits(scores, targets, labels))
+        counted = np.isin(targets, student.inside)
+        right.append((student.inside[scores[counted][:, student.inside].argmax(axis=1)] == targets[counted]).sum())
     return CANDIDATES[int(np.argmax(right))]
 
 
-def _hits(scores: Matrix, targets: Indices, labels: tuple[str, ...]) -> int:
-    inside = np.array([i for i, label in enumerate(labels) if label != OUT_OF_SCOPE])
-    counted = np.isin(targets, inside)
-    return int((inside[scores[counted][:, inside].argmax(axis=1)] == targets[counted]).sum())
-
-
 def _calibrate(student: Student, scores: Scores, targets: Indices) -> Calibration:
-    labels = student.weights.labels
-    inside = np.array([i for i, label in enumerate(labels) if label != OUT_OF_SCOPE])
+    inside = student.inside
     in_scope = np.isin(targets, inside)
     if not in_scope.any():
         raise ValueError("No held-out row has a label of the training rows, so nothing can be calibrated.")
     calibration = fit_probabilities(scores.values[in_scope][:, inside], np.searchsorted(inside, targets[in_scope]))
-    known = in_scope | np.array([t >= 0 for t in targets])
+    known = targets >= 0
     return fit_scope(calibration, student.evidence(scores)[known], in_scope[known])
 
 

@@ -28,6 +28,7 @@ from service.routing.features import Lexicon
 OUT_OF_SCOPE = "oos"
 FORMAT = 2
 WIDTH = 2.0  # how fast likeness fades with distance; accuracy on validation sets is flat from 2 to 4
+_CHUNK = 1_024
 NEARNESS = 0.5  # how much the nearest landmark counts as evidence of being in scope, against the best score
 
 Matrix = npt.NDArray[np.float32]
@@ -97,6 +98,9 @@ class Student:
         encoder: must be the one that the weights were fitted on.
         lexicon: the known grams, in the order of the rows of `weights.by_gram`.
         examples: the labelled texts of the first landmarks.
+
+    Attributes:
+        inside: columns of the in-scope labels in `weights`.
     """
 
     def __init__(self, encoder: Encoder, lexicon: Lexicon, weights: Weights, examples: tuple[Example, ...]) -> None:
@@ -104,7 +108,7 @@ class Student:
         self.lexicon = lexicon
         self.weights = weights
         self.examples = examples
-        self._inside = np.array([i for i, label in enumerate(weights.labels) if label != OUT_OF_SCOPE], np.int64)
+        self.inside = np.array([i for i, label in enumerate(weights.labels) if label != OUT_OF_SCOPE], np.int64)
         self._outside = np.array([i for i, label in enumerate(weights.labels) if label == OUT_OF_SCOPE], np.int64)
 
     @property
@@ -128,22 +132,26 @@ class Student:
 
     def score(self, encodings: Sequence[Encoding]) -> Scores:
         """Return the uncalibrated scores of encoded texts."""
-        projected: Matrix = np.stack([e.vector for e in encodings]) @ self.weights.projection
-        cosines: Matrix = projected @ self.weights.landmarks.T
-        values: Matrix = likeness_of(cosines) @ self.weights.by_landmark
+        values = np.empty((len(encodings), len(self.weights.labels)), np.float32)
+        nearness = np.empty(len(encodings), np.float32)
+        for start in range(0, len(encodings), _CHUNK):  # many texts times many landmarks would fill the memory
+            some = slice(start, start + _CHUNK)
+            projected: Matrix = np.stack([e.vector for e in encodings[some]]) @ self.weights.projection
+            cosines: Matrix = projected @ self.weights.landmarks.T
+            values[some], nearness[some] = likeness_of(cosines) @ self.weights.by_landmark, cosines.max(axis=1)
         for row, encoding in zip(values, encodings, strict=True):
             grams, weights = self.lexicon.weigh(encoding.tokens)
             row += weights @ self.weights.by_gram[grams]
-        return Scores(values, cosines.max(axis=1))
+        return Scores(values, nearness)
 
     def calibrate(self, scores: Scores) -> tuple[Array, Array]:
         """Return the probability of each in-scope label, shape (n, in-scope labels), and the out-of-scope scores, shape (n,)."""
         calibration = self.weights.calibration
-        return calibration.probabilities(scores.values[:, self._inside]), calibration.out_of_scope(self.evidence(scores))
+        return calibration.probabilities(scores.values[:, self.inside]), calibration.out_of_scope(self.evidence(scores))
 
     def evidence(self, scores: Scores) -> Matrix:
         """Return the evidence that each text is in scope: its best score, its nearest landmark, and that it does not look out of scope."""
-        found: Matrix = scores.values[:, self._inside].max(axis=1) + np.float32(NEARNESS) * scores.nearness
+        found: Matrix = scores.values[:, self.inside].max(axis=1) + np.float32(NEARNESS) * scores.nearness
         against: Matrix = scores.values[:, self._outside].sum(axis=1)
         return found - against
 

@@ -282,6 +282,18 @@ def test_a_file_that_is_no_student_is_refused(student: Student, encoder: Encoder
         Student.load(path, encoder)
 
 
+def test_many_texts_score_as_few_do(student: Student, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are taken in chunks."""
+    encodings = student.encoder.encode_many([*GAP, *HEALTH, *OOS])
+    at_once = student.score(encodings)
+    monkeypatch.setattr("service.routing.student._CHUNK", 4)
+
+    in_chunks = student.score(encodings)
+
+    np.testing.assert_allclose(in_chunks.values, at_once.values, atol=1e-5)
+    np.testing.assert_allclose(in_chunks.nearness, at_once.nearness, atol=1e-5)
+
+
 def test_an_encoding_without_tokens_has_only_its_vector(student: Student) -> None:
     """No lexical feature, no error."""
     far = student.score([Encoding(np.zeros(768, np.float32), (), 0.0)])

@@ -144,6 +144,21 @@ def test_progress_is_reported(encoder: Encoder) -> None:
     assert told == ["encoding 10 texts", "choosing settings on held-out rows", "fitting 10 rows", "calibrating"]
 
 
+def test_many_rows_of_rare_labels_can_be_fitted(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held out in parts at random: two rows a label are fewer than there are parts."""
+    monkeypatch.setattr("optimizers.student.ROWS_TO_CHOOSE", 8)
+    monkeypatch.setattr("optimizers.student.LANDMARKS", 16)
+    rows = [
+        Row(f"{verb} the {thing}", thing) for thing in "invoice refund ticket parcel budget forecast".split() for verb in ("find", "show")
+    ]
+
+    made = fit(rows, encoder)
+
+    assert [len(fold) for fold in made.folds] == [2, 2, *[1] * 8]
+    assert len(made.student.weights.landmarks) == 16
+    assert np.isfinite(made.held_out.values).all()
+
+
 def test_too_many_rows_are_thinned_evenly_by_label(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small labels keep every row, and the same rows stay each time, in their order."""
     monkeypatch.setattr("optimizers.student.MAX_ROWS", 50)
