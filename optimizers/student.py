@@ -148,7 +148,7 @@ def fit(
     seed: int = 1,
     progress: Progress = lambda _: None,
 ) -> Fit:
-    """Fit on all rows. Settings and calibration come from `validation`, else from rows held out by writer or one by one.
+    """Fit on all rows. Settings and calibration come from `validation`, else from rows held out by writer, one by one, or in parts.
 
     `validation` holds labelled rows that are not among `rows`. `descriptions` say what a label means, in words; a label without one is
     described by its name. Each counts as one more row.
