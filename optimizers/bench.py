@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,13 @@ import numpy.typing as npt
 from sklearn.metrics import f1_score, roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from optimizers.dataset import Row, read_rows
+from optimizers.dataset import Row, read_descriptions, read_rows, said_before
 from optimizers.evaluate import Figure
-from optimizers.policy import fit_policy, read_held_out
+from optimizers.policy import HeldOut, fit_policy, read_held_out
 from optimizers.student import Fit, fit
 from service.routing.encoder import Encoder
+from service.routing.history import History
+from service.routing.label_free import packaged
 from service.routing.policy import Policy
 from service.routing.student import OUT_OF_SCOPE, Student
 
@@ -29,6 +32,7 @@ FEWEST_VALIDATION_ROWS = 100
 TIMED_TEXTS = 500
 WARM_UP = 20
 SHOWN_TEXTS = 3
+TOP = 3
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -41,17 +45,27 @@ class Evaluated:
 
     Attributes:
         rows: in-scope rows.
-        predicted: the best label of each.
-        probability: of that label, shape (rows,).
+        likeliest: the `TOP` best labels of each, best first.
+        probability: of the best one, shape (rows,).
         oos_score: of each in-scope row, shape (rows,).
         outside: out-of-scope scores of the out-of-scope rows.
     """
 
     rows: tuple[Row, ...]
-    predicted: tuple[str, ...]
+    likeliest: tuple[tuple[str, ...], ...]
     probability: Array
     oos_score: Array
     outside: Array
+
+    @property
+    def predicted(self) -> tuple[str, ...]:
+        """The best label of each row."""
+        return tuple(labels[0] for labels in self.likeliest)
+
+    @property
+    def among_top(self) -> Flags:
+        """Whether the right label is among the likeliest, shape (rows,)."""
+        return np.array([row.label in labels for row, labels in zip(self.rows, self.likeliest, strict=True)], bool)
 
     @property
     def correct(self) -> Flags:
@@ -72,6 +86,17 @@ class Evaluated:
         if not len(self.outside):
             return None
         return float((self.outside > np.quantile(self.oos_score, 0.95, method="higher")).mean())
+
+    @property
+    def held_out(self) -> HeldOut:
+        """The same rows as evidence for the policy's thresholds."""
+        outside, none = self.outside, np.zeros(len(self.outside))
+        return HeldOut(
+            np.r_[self.probability, none],
+            np.r_[self.correct, none.astype(bool)],
+            np.r_[self.oos_score, outside],
+            np.arange(len(self.rows) + len(outside)) < len(self.rows),
+        )
 
     def acted(self, policy: Policy) -> Flags:
         """Whether the student would act alone, shape (rows,)."""
@@ -99,6 +124,9 @@ class Figures:
         ece: expected calibration error of the best label's probability.
         coverage_at_risk: share of in-scope test rows that the student acts on alone under the thresholds chosen for `risk_target`.
         risk: share of those that are wrong.
+        top3: share of in-scope test rows whose label is among the three likeliest.
+        accuracy_first, accuracy_after: of rows without a history, and of rows with one.
+        accuracy_new, top3_new: of rows whose label has no training row, only a description.
         oos_auroc, oos_recall_at_95_inscope: how out-of-scope rows are told from in-scope rows.
         latency_ms: p50 and p99 of the whole student, one text at a time, one thread.
         fit_seconds: encoding, fitting, choosing and calibrating.
@@ -110,6 +138,11 @@ class Figures:
     accuracy: float
     accuracy_interval: tuple[float, float]
     macro_f1: float
+    top3: float
+    accuracy_first: float | None
+    accuracy_after: float | None
+    accuracy_new: float | None
+    top3_new: float | None
     ece: float
     coverage_at_risk: float
     risk: float | None
@@ -137,6 +170,7 @@ class Benchmark:
     """One run and everything behind its figures."""
 
     fit: Fit
+    student: Student
     policy: Policy
     evaluated: Evaluated
     removed: dict[str, int]
@@ -162,13 +196,19 @@ class Benchmark:
     def figures(self) -> Figures:
         """The numbers."""
         e, correct = self.evaluated, self.evaluated.correct
-        acted = e.acted(self.policy)
+        acted, after = e.acted(self.policy), np.array([bool(r.history) for r in e.rows])
+        new = ~np.isin([r.label for r in e.rows], self.fit.student.practised)
         accuracy = Figure.share(int(correct.sum()), len(correct))
         risk = Figure.share(int((~correct[acted]).sum()), int(acted.sum()))
         return Figures(
             accuracy=accuracy.value,
             accuracy_interval=(accuracy.low, accuracy.high),
             macro_f1=float(f1_score([r.label for r in e.rows], e.predicted, average="macro", zero_division=0.0)),
+            top3=float(e.among_top.mean()),
+            accuracy_first=_share(correct[~after]),
+            accuracy_after=_share(correct[after]),
+            accuracy_new=_share(correct[new]),
+            top3_new=_share(e.among_top[new]),
             ece=expected_calibration_error(e.probability, correct),
             coverage_at_risk=float(acted.mean()),
             risk=risk.value if risk.n else None,
@@ -182,7 +222,7 @@ class Benchmark:
             peak_rss_mb=self.peak_rss_mb,
             test_rows=len(e.rows),
             oos_rows=len(e.outside),
-            labels=len(self.fit.student.labels),
+            labels=len(self.student.labels),
             removed_rows=self.removed,
             chosen_on=self.chosen_on,
             lexical_weight=self.fit.settings.lexical_weight,
@@ -198,11 +238,15 @@ def bench(
     test: Path,
     outside: Path | None,
     *,
+    catalog: Path | None = None,
     encoder: Encoder,
     risk_target: float,
     progress: Progress,
 ) -> Benchmark:
     """Fit, choose and evaluate once.
+
+    With a catalogue its labels are the candidates: rows of other labels are not fitted on, and labels without rows are told by their
+    description. Rows with a history are read after it.
 
     Raises:
         ValueError, FileNotFoundError: a file cannot be used.
@@ -210,22 +254,32 @@ def bench(
     progress("reading")
     test_rows = read_rows(test) + [Row(r.text, OUT_OF_SCOPE, None, r.history) for r in (read_rows(outside) if outside else [])]
     rows, validation_rows, removed = keep_apart(read_rows(train), read_rows(validation) if validation else [], test_rows)
+    words = read_descriptions(catalog) if catalog else {}
+    if words:
+        rows, validation_rows = ([r for r in some if r.label in words or r.label == OUT_OF_SCOPE] for some in (rows, validation_rows))
     if len([r for r in validation_rows if r.label != OUT_OF_SCOPE]) < FEWEST_VALIDATION_ROWS:
         validation_rows = []
     started = time.perf_counter()
-    fitted = fit(rows, encoder, validation=validation_rows, progress=progress)
-    policy = fit_policy(read_held_out(fitted), risk_target=risk_target)
+    fitted = fit(
+        rows, encoder, validation=validation_rows, descriptions={label: texts[0] for label, texts in words.items()}, progress=progress
+    )
+    student = fitted.student.knowing(words)
+    held_out = read_held_out(fitted)
+    if any(r.history for r in validation_rows):
+        held_out = evaluate_once(student, validation_rows).held_out
+    policy = fit_policy(held_out, risk_target=risk_target)
     fit_seconds = time.perf_counter() - started
     progress(f"evaluating once on {len(test_rows)} rows")
-    evaluated = evaluate_once(fitted.student, test_rows)
+    evaluated = evaluate_once(student, test_rows)
     progress("timing single texts")
-    latency = time_reading(fitted.student, [r.text for r in test_rows])
+    latency = time_reading(student, [r.text for r in test_rows])
     with tempfile.TemporaryDirectory(prefix="pointsman-bench-") as folder:
         path = Path(folder) / "student.safetensors"
         fitted.student.save(path)
         size = path.stat().st_size
     return Benchmark(
         fitted,
+        student,
         policy,
         evaluated,
         removed,
@@ -238,16 +292,16 @@ def bench(
 
 
 def evaluate_once(student: Student, rows: Sequence[Row]) -> Evaluated:
-    """Read every row."""
-    readings = student.read_all(student.encoder.encode_many([r.text for r in rows]))
+    """Read every row, after its history where it has one."""
+    encodings = student.encoder.encode_many([r.text for r in rows])
+    readings = History(packaged()).read_all(student, encodings, [said_before(r) for r in rows])
     inside = [(row, reading) for row, reading in zip(rows, readings, strict=True) if row.label != OUT_OF_SCOPE]
     if not inside:
         raise ValueError("The test set has no in-scope row.")
-    best = [next(iter(reading.probabilities.items())) for _, reading in inside]
     return Evaluated(
         tuple(row for row, _ in inside),
-        tuple(label for label, _ in best),
-        np.array([p for _, p in best]),
+        tuple(tuple(islice(reading.probabilities, TOP)) for _, reading in inside),
+        np.array([next(iter(reading.probabilities.values())) for _, reading in inside]),
         np.array([reading.oos_score for _, reading in inside]),
         np.array([reading.oos_score for row, reading in zip(rows, readings, strict=True) if row.label == OUT_OF_SCOPE]),
     )
@@ -265,7 +319,7 @@ def time_reading(student: Student, texts: Sequence[str], *, threads: int = 1) ->
     if not texts:
         return {"p50": 0.0, "p99": 0.0}
     encoder = Encoder(student.encoder.folder, threads=threads)
-    single = Student(encoder, student.lexicon, student.weights, student.examples)
+    single = student.on(encoder)
     spread = [texts[i] for i in np.linspace(0, len(texts) - 1, min(TIMED_TEXTS, len(texts))).astype(int)]
     taken = []
     with threadpool_limits(1):  # of BLAS, as in the service
@@ -285,6 +339,10 @@ def keep_apart(train: list[Row], validation: list[Row], test: list[Row]) -> tupl
     seen = tested | {_key(r) for r in kept}
     apart = [r for r in validation if _key(r) not in seen]
     return kept, apart, {"train": len(train) - len(kept), "validation": len(validation) - len(apart)}
+
+
+def _share(flags: Flags) -> float | None:
+    return float(flags.mean()) if len(flags) else None
 
 
 def _key(row: Row) -> tuple[str, ...]:

@@ -31,14 +31,20 @@ def bench() -> None:
 @app.command(
     no_args_is_help=True,
     epilog="Example: `pointsman bench intents --train train.jsonl.gz --val val.jsonl.gz --test test.jsonl.gz --report report.html`\n\n"
-    'One JSON object a line: `{"text": "...", "label": "...", "history": ["...", "..."]}`. `history` may be left out; it tells equal texts '
-    "apart. The label `oos` means out of scope.",
+    'One JSON object a line: `{"text": "...", "label": "...", "history": ["...", "..."]}`. `history` may be left out: what was said '
+    'before, oldest first, as `"U: ..."` by the user and `"S: ..."` by the system. The label `oos` means out of scope.',
 )
 def intents(
     train: Annotated[Path, typer.Option(**FILE, help="Labelled requests to fit on: .jsonl, .jsonl.gz or a folder of them.")],
     test: Annotated[Path, typer.Option(**FILE, help="Labelled requests to evaluate on, once.")],
     val: Annotated[
         Path | None, typer.Option(**FILE, help="Labelled requests to choose and calibrate on; else rows held out of the training set.")
+    ] = None,
+    catalog: Annotated[
+        Path | None,
+        typer.Option(
+            **FILE, help="The labels to choose from with their descriptions, as a JSON list; those without training rows are told by them."
+        ),
     ] = None,
     oos: Annotated[Path | None, typer.Option(**FILE, help="Out-of-scope requests to evaluate on; their labels are not looked at.")] = None,
     risk_target: Annotated[float, typer.Option(min=0.001, max=0.5, help="Largest share of errors where the student acts alone.")] = 0.02,
@@ -56,7 +62,7 @@ def intents(
 
         try:
             encoder = Encoder(read_settings().encoder, threads=os.cpu_count() or 1)
-            measured = measure(train, val, test, oos, encoder=encoder, risk_target=risk_target, progress=progress)
+            measured = measure(train, val, test, oos, catalog=catalog, encoder=encoder, risk_target=risk_target, progress=progress)
         except (ValueError, OSError, ConfigurationError) as exc:
             raise _exit(str(exc)) from exc
         if report is not None:
@@ -95,6 +101,11 @@ def _lines(f: "Figures") -> list[tuple[str, str]]:
     return [
         ("accuracy", f"{f.accuracy:.4f} ({low:.4f} to {high:.4f})"),
         ("macro F1", f"{f.macro_f1:.4f}"),
+        ("right label among the three likeliest", f"{f.top3:.4f}"),
+        *_where("accuracy of rows without a history", f.accuracy_first if f.accuracy_after is not None else None),
+        *_where("accuracy of rows with a history", f.accuracy_after),
+        *_where("accuracy of labels without training rows", f.accuracy_new),
+        *_where("such a label among the three likeliest", f.top3_new),
         ("expected calibration error", f"{f.ece:.4f}"),
         (f"coverage at risk {f.risk_target:.1%}", f"{f.coverage_at_risk:.4f}"),
         ("observed risk among those", _number(f.risk)),
@@ -105,6 +116,10 @@ def _lines(f: "Figures") -> list[tuple[str, str]]:
         ("artifact", f"{f.artifact_bytes / 2**20:.1f} MiB"),
         ("peak memory", f"{f.peak_rss_mb:.0f} MiB"),
     ]
+
+
+def _where(name: str, value: float | None) -> list[tuple[str, str]]:
+    return [] if value is None else [(name, f"{value:.4f}")]
 
 
 def _number(value: float | None) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from service.routing.history import Said
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -15,7 +17,7 @@ class Row:
 
     Attributes:
         writer: groups rows of one hand, which never sit on both sides of a split.
-        history: earlier utterances, oldest first.
+        history: earlier utterances, oldest first; "S: ..." was said by the system, "U: ..." or anything else by the user.
     """
 
     text: str
@@ -60,6 +62,37 @@ def _read_line(line: str, place: str) -> Row:
     if any("\ud800" <= c <= "\udfff" for part in (row.text, row.label, *row.history) for c in part):
         raise ValueError(f"{place}: half of a surrogate pair is no text; it cannot be written in UTF-8.")
     return row
+
+
+def said_before(row: Row) -> list[Said]:
+    """Return a row's history."""
+    return [Said(u.removeprefix("S:").removeprefix("U:").strip(), not u.startswith("S:")) for u in row.history]
+
+
+def read_descriptions(path: Path) -> dict[str, list[str]]:
+    """Read the texts that describe labels from a JSON list of objects.
+
+    Each has the label as `label`, `name` or `service`, and a `description`; further ones may lie deeper, such as those of its intents.
+
+    Raises:
+        ValueError: the file is not such a list.
+    """
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        found = {next(e[k] for k in ("label", "name", "service") if k in e): _descriptions(e) for e in entries}
+    except (ValueError, TypeError, StopIteration, RecursionError) as exc:
+        raise ValueError(f'{path}: expected a JSON list of {{"label": ..., "description": ...}}: {exc!r}') from exc
+    without = [str(label) for label, texts in found.items() if not isinstance(label, str) or not texts]
+    if without or not found:
+        raise ValueError(f"{path}: each label must be a text and have a description that is not empty: {', '.join(without[:5]) or 'none'}.")
+    return found
+
+
+def _descriptions(entry: object) -> list[str]:
+    if isinstance(entry, dict):
+        own = entry.get("description")
+        return [*([own] if isinstance(own, str) and own.strip() else []), *(t for v in entry.values() for t in _descriptions(v))]
+    return [text for part in entry for text in _descriptions(part)] if isinstance(entry, list) else []
 
 
 def hash_rows(rows: Sequence[Row]) -> str:

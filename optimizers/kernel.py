@@ -43,14 +43,17 @@ class Settings:
 
 
 def choose_landmarks(vectors: Matrix, most: int, seed: int) -> Indices:
-    """Return at most `most` rows that cover the data: all of them, or the row nearest to each k-means centre."""
+    """Return at most `most` rows that cover the data: all of them, all that differ, or the row nearest to each k-means centre."""
     if len(vectors) <= most:
         return np.arange(len(vectors))
-    means = KMeans(most, init="random", n_init=1, max_iter=KMEANS_ROUNDS, random_state=seed).fit(vectors)
-    distance = ((vectors - means.cluster_centers_[means.labels_]) ** 2).sum(axis=1)
+    different = np.sort(np.unique(vectors, axis=0, return_index=True)[1])
+    if len(different) <= most:
+        return different
+    means = KMeans(most, init="random", n_init=1, max_iter=KMEANS_ROUNDS, random_state=seed).fit(vectors[different])
+    distance = ((vectors[different] - means.cluster_centers_[means.labels_]) ** 2).sum(axis=1)
     nearest_first = np.lexsort((distance, means.labels_))
     _, first = np.unique(means.labels_[nearest_first], return_index=True)
-    return np.sort(nearest_first[first])
+    return np.sort(different[nearest_first[first]])
 
 
 def leading_directions(vectors: Matrix, most: int) -> Matrix:

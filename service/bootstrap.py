@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from threadpoolctl import threadpool_limits
 
@@ -25,6 +25,8 @@ from service.ports import AgentCalled, AgentClient, Observer, Predictors, Progra
 from service.programs import Programs, Router
 from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
+from service.routing.history import History
+from service.routing.label_free import packaged
 from service.routing.policy import LOCAL_LM
 from service.settings import Settings
 from service.stages.commit import Commit
@@ -121,7 +123,10 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     with threadpool_limits(1):  # a request's matrix products are small: more BLAS threads only wait for each other
         async with _predictors(settings) as predictors, _opened(store, agents):
             pipeline = assemble(settings, catalog, programs, store, agents, predictors, Observers([metrics, RequestLog()]))
-            source, tried = RouterSource(settings.mlflow_uri, await loading), asyncio.Event()
+            encoder, tried = await loading, asyncio.Event()
+            if not History(packaged()).reads(encoder):
+                log.warning("history_not_read: only the packaged encoder reads conversation_history; each text is read alone")
+            source = RouterSource(settings.mlflow_uri, encoder)
             following = asyncio.create_task(_follow_champion(source, programs, catalog, tried))
             try:
                 yield Services(settings, catalog, keys, programs, pipeline, store, agents, metrics, tried)
@@ -143,7 +148,7 @@ def assemble(
     writer = settings.lm_strong or settings.lm  # a small local one would drop numbers and take the seconds that are left
     stages = Stages(
         triage=Triage(catalog=catalog, gazetteer=Gazetteer(catalog)),
-        intent=ReadIntent(),
+        intent=ReadIntent(History(packaged())),
         routing=Route(catalog=catalog, predictors=predictors, lm=settings.lm),
         gate=Gate(catalog=catalog),
         dispatch=Dispatch(catalog=catalog, flows={"single": Single(call=CallAgent(client=agents, observer=observer))}),
@@ -215,10 +220,9 @@ async def _follow_champion(source: ProgramSource, programs: Programs, catalog: C
 async def _load(load: Callable[[], Router | None], programs: Programs, catalog: Catalog) -> str | None:
     """Load a version and serve it; return why not, or None."""
     try:
-        router = await asyncio.to_thread(load)
+        router = await asyncio.to_thread(_for_catalog, load, catalog)
         if router is None:
             return "There is no router version with the alias champion. Run: optimize --bootstrap"
-        check_labels(router, catalog)
     except Exception as exc:  # noqa: BLE001  # the reload loop: whatever a version or a registry does, the service goes on
         return f"{type(exc).__name__}: {exc}"
     if programs.current is None or programs.current.version != router.version:
@@ -227,13 +231,22 @@ async def _load(load: Callable[[], Router | None], programs: Programs, catalog: 
     return None
 
 
+def _for_catalog(load: Callable[[], Router | None], catalog: Catalog) -> Router | None:
+    """Load a version that knows the catalogue's intents: those that it was fitted on, and the others from their descriptions."""
+    router = load()
+    if router is None:
+        return None
+    check_labels(router, catalog)
+    return replace(router, student=router.student.knowing(catalog.words))
+
+
 def check_labels(router: Router, catalog: Catalog) -> None:
     """Check that the catalogue knows every intent that the router can choose.
 
     Raises:
         ConfigurationError: it does not.
     """
-    unknown = sorted(set(router.student.labels) - set(catalog.intent))
+    unknown = sorted(set(router.student.practised) - set(catalog.intent))
     if unknown:
         raise ConfigurationError(
             f"Router {router.version} was fitted for intents that the catalogue lacks: {', '.join(unknown)}. "

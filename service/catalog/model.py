@@ -107,6 +107,11 @@ class Catalog:
         """Agents by name."""
         return {a.name: a for a in self.agents}
 
+    @cached_property
+    def words(self) -> dict[str, tuple[str, ...]]:
+        """The texts that say what an intent is about, by name."""
+        return {i.name: (i.description, i.wish, self.agent[i.primary_agent].description) for i in self.intents}
+
     def intent_of(self, agent: str) -> str | None:
         """Return the first intent that the agent is primary for, or None."""
         return next((i.name for i in self.intents if i.primary_agent == agent), None)

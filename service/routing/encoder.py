@@ -6,8 +6,11 @@ of the last one (docs/decisions/0005). It knows nothing of intents or agents.
 """
 
 import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +23,9 @@ from service.routing.encoder_file import MIDDLE_LAYER, NAME, served_model
 TOKENIZER_FILE = Path(__file__).parent / "data" / "tokenizer.json"
 MAX_TOKENS = 128
 MAX_CHARACTERS = 8_000  # more text than 128 WordPiece tokens can hold; what lies beyond never reaches the tokenizer
+SHORT_TOKENS = 32  # of an earlier utterance, which is read for its topic only
+SHORT_CHARACTERS = 1_000
+REMEMBERED = 1_024  # earlier utterances whose encodings are kept (5 MB)
 
 Vectors = npt.NDArray[np.float32]
 
@@ -62,6 +68,8 @@ class Encoder:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._unknown = self._tokenizer.token_to_id("[UNK]")
+        self._remembered: OrderedDict[str, Encoding] = OrderedDict()
+        self._lock = Lock()
         self.name = NAME if folder is None else hashlib.sha256(model).hexdigest()[:16]
 
     def encode(self, text: str) -> Encoding:
@@ -70,27 +78,39 @@ class Encoder:
         Raises:
             TypeError: the text holds a lone surrogate; the API rejects such bodies before.
         """
-        tokens = self._tokenizer.encode(text[:MAX_CHARACTERS])
-        vector = self._pool(np.asarray([tokens.ids], np.int64), np.asarray([tokens.attention_mask], np.int64))[0]
-        ids = tuple(tokens.ids[1:-1])
-        unknown = sum(i == self._unknown for i in ids) / len(ids) if ids else 0.0
-        return Encoding(vector, ids, unknown)
+        return self.encode_many([text])[0]
 
-    def encode_many(self, texts: list[str], *, batch: int = 32) -> list[Encoding]:
-        """Encode a list in batches of similar length, in the order given."""
-        tokens = [self._tokenizer.encode(t[:MAX_CHARACTERS]) for t in texts]
-        order = sorted(range(len(texts)), key=lambda i: len(tokens[i].ids))
+    def encode_short(self, texts: Iterable[str]) -> dict[str, Encoding]:
+        """Encode the beginning of each text; the latest are remembered, since a conversation brings them again with each turn."""
+        wanted = {t: t[:SHORT_CHARACTERS] for t in texts}
+        with self._lock:
+            found = {t: self._remembered[t] for t in dict.fromkeys(wanted.values()) if t in self._remembered}
+        missing = [t for t in dict.fromkeys(wanted.values()) if t not in found]
+        found |= dict(zip(missing, self.encode_many(missing, most=SHORT_TOKENS), strict=True))
+        with self._lock:
+            for text, encoding in found.items():
+                self._remembered[text] = encoding
+                self._remembered.move_to_end(text)
+            while len(self._remembered) > REMEMBERED:
+                self._remembered.popitem(last=False)
+        return {text: found[short] for text, short in wanted.items()}
+
+    def encode_many(self, texts: Sequence[str], *, batch: int = 32, most: int = MAX_TOKENS) -> list[Encoding]:
+        """Encode texts in batches of similar length, in the order given; `most` tokens of each, with the two special ones."""
+        tokens = [self._tokenizer.encode(t[:MAX_CHARACTERS]).ids for t in texts]
+        tokens = [[*ids[: most - 1], ids[-1]] if len(ids) > most else ids for ids in tokens]
+        order = sorted(range(len(texts)), key=lambda i: len(tokens[i]))
         encodings: list[Encoding | None] = [None] * len(texts)
         for start in range(0, len(order), batch):
             chosen = order[start : start + batch]
-            width = max(len(tokens[i].ids) for i in chosen)
+            width = max(len(tokens[i]) for i in chosen)
             ids = np.zeros((len(chosen), width), np.int64)
             mask = np.zeros_like(ids)
             for row, i in enumerate(chosen):
-                ids[row, : len(tokens[i].ids)] = tokens[i].ids
-                mask[row, : len(tokens[i].ids)] = 1
+                ids[row, : len(tokens[i])] = tokens[i]
+                mask[row, : len(tokens[i])] = 1
             for i, vector in zip(chosen, self._pool(ids, mask), strict=True):
-                inner = tuple(tokens[i].ids[1:-1])
+                inner = tuple(tokens[i][1:-1])
                 share = sum(t == self._unknown for t in inner) / len(inner) if inner else 0.0
                 encodings[i] = Encoding(vector, inner, share)
         return [e for e in encodings if e is not None]

@@ -9,7 +9,7 @@ It knows nothing of agents, thresholds or requests.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,8 +22,10 @@ from safetensors.numpy import save_file
 
 from service.errors import ConfigurationError
 from service.routing.calibration import Array, Calibration
+from service.routing.descriptions import Descriptions, Likeness
 from service.routing.encoder import Encoder, Encoding
 from service.routing.features import Lexicon
+from service.routing.label_free import LabelFree, packaged
 
 OUT_OF_SCOPE = "oos"
 FORMAT = 2
@@ -64,10 +66,12 @@ class Scores:
     Attributes:
         values: score of each label, shape (n, labels), about 1 for a label that fits and 0 for one that does not.
         nearness: cosine similarity to the nearest landmark, shape (n,).
+        described: how well each label's description fits, where the student knows descriptions.
     """
 
     values: Matrix
     nearness: Matrix
+    described: Likeness | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +102,48 @@ class Student:
         encoder: must be the one that the weights were fitted on.
         lexicon: the known grams, in the order of the rows of `weights.by_gram`.
         examples: the labelled texts of the first landmarks.
+        descriptions: of the in-scope labels in `weights`, in their order, and of further ones without examples.
 
     Attributes:
         inside: columns of the in-scope labels in `weights`.
+        practised: the in-scope labels that it was fitted on.
+        labels: all in-scope labels, those first; the columns of its probabilities.
     """
 
-    def __init__(self, encoder: Encoder, lexicon: Lexicon, weights: Weights, examples: tuple[Example, ...]) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        lexicon: Lexicon,
+        weights: Weights,
+        examples: tuple[Example, ...],
+        descriptions: Descriptions | None = None,
+    ) -> None:
         self.encoder = encoder
         self.lexicon = lexicon
         self.weights = weights
         self.examples = examples
         self.inside = np.array([i for i, label in enumerate(weights.labels) if label != OUT_OF_SCOPE], np.int64)
         self._outside = np.array([i for i, label in enumerate(weights.labels) if label == OUT_OF_SCOPE], np.int64)
+        self.practised = tuple(label for label in weights.labels if label != OUT_OF_SCOPE)
+        self.labels = descriptions.labels if descriptions is not None else self.practised
+        self._descriptions = descriptions
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The in-scope labels."""
-        return tuple(label for label in self.weights.labels if label != OUT_OF_SCOPE)
+    def knowing(self, words: Mapping[str, Sequence[str]], learned: LabelFree | None = None) -> "Student":
+        """Return a student that also tells the labels which it has no examples of.
+
+        Args:
+            words: texts that describe each label, those with examples too.
+            learned: what descriptions weigh; by default the packaged numbers.
+        """
+        new = [label for label in words if label not in self.practised and label != OUT_OF_SCOPE]
+        if not new:
+            return Student(self.encoder, self.lexicon, self.weights, self.examples)
+        described = Descriptions({label: words.get(label, ()) for label in (*self.practised, *new)}, self.encoder, learned or packaged())
+        return Student(self.encoder, self.lexicon, self.weights, self.examples, described)
+
+    def on(self, encoder: Encoder) -> "Student":
+        """Return the same student on another session of its encoder."""
+        return Student(encoder, self.lexicon, self.weights, self.examples, self._descriptions)
 
     def read(self, text: str) -> Reading:
         """Classify one text."""
@@ -122,11 +151,13 @@ class Student:
 
     def read_all(self, encodings: Sequence[Encoding]) -> list[Reading]:
         """Classify encoded texts."""
-        probabilities, oos_scores = self.calibrate(self.score(encodings))
+        return self.readings(*self.calibrate(self.score(encodings)), encodings)
+
+    def readings(self, probabilities: Array, oos_scores: Array, encodings: Sequence[Encoding]) -> list[Reading]:
+        """Return one reading a row."""
         best_first = np.argsort(-probabilities, axis=1, kind="stable")
-        labels = self.labels
         return [
-            Reading({labels[i]: float(row[i]) for i in order}, float(oos), encoding.vector)
+            Reading({self.labels[i]: float(row[i]) for i in order}, float(oos), encoding.vector)
             for row, order, oos, encoding in zip(probabilities, best_first, oos_scores, encodings, strict=True)
         ]
 
@@ -142,12 +173,15 @@ class Student:
         for row, encoding in zip(values, encodings, strict=True):
             grams, weights = self.lexicon.weigh(encoding.tokens)
             row += weights @ self.weights.by_gram[grams]
-        return Scores(values, nearness)
+        return Scores(values, nearness, self._descriptions.compare(encodings) if self._descriptions is not None else None)
 
     def calibrate(self, scores: Scores) -> tuple[Array, Array]:
-        """Return the probability of each in-scope label, shape (n, in-scope labels), and the out-of-scope scores, shape (n,)."""
-        calibration = self.weights.calibration
-        return calibration.probabilities(scores.values[:, self.inside]), calibration.out_of_scope(self.evidence(scores))
+        """Return the probability of each of `labels`, shape (n, labels), and the out-of-scope scores, shape (n,)."""
+        calibration, values = self.weights.calibration, scores.values[:, self.inside]
+        known, outside = calibration.probabilities(values), calibration.out_of_scope(self.evidence(scores))
+        if self._descriptions is None or scores.described is None:
+            return known, outside
+        return self._descriptions.join(known, outside, values, scores.described)
 
     def evidence(self, scores: Scores) -> Matrix:
         """Return the evidence that each text is in scope: its best score, its nearest landmark, and that it does not look out of scope."""

@@ -1,20 +1,23 @@
 """Intent: what the student reads in the text, joined with what the caller says. Pure CPU work; decides nothing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from service.contracts.decision import Candidate
-from service.contracts.query import ParsedEntity
+from service.contracts.query import ConversationTurn, ParsedEntity
 from service.programs import Router
 from service.routing.clauses import split
-from service.routing.encoder import Encoding
+from service.routing.history import History, Said
 from service.routing.language import foreign_language
-from service.routing.student import Example
+from service.routing.student import Example, Reading
 from service.routing.wishes import Wishes, texts, understand
 from service.stages.triage import Admitted
 
 TRUSTED_CALLER = 0.7  # a caller's unflagged intent is taken from this confidence on; below, it is weighed
 AMBIGUOUS_CALLER = 0.5  # how much an intent that the caller itself flags as ambiguous can weigh at most
 EXAMPLES = 6
+LISTED = 50  # candidates that are written down, of a catalogue that may have thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +25,15 @@ class Understanding:
     """What is known of a request before a route is chosen.
 
     Attributes:
-        candidates: intents with probability, best first, without those that are not wanted; empty without a router.
+        candidates: the likeliest intents with probability, best first, without those that are not wanted; empty without a router.
         oos_score: of the text, or of the clause that speaks for the first of several intents.
         intents: what is asked for, the first to be carried out first; several only where the text surely asks for several.
         confidence: probability of the first intent.
         ordered: the text says in which order.
         language: ISO 639 code of the language, where it is one that the student does not read.
         declined: all that is named is not wanted.
+        practised: the student was fitted on examples of the first intent; else it knows a description only.
+        in_context: the text was read after what was said before it.
         caller_decides: the caller's intent is taken as it is.
         examples: the nearest labelled requests, nearest first.
     """
@@ -42,11 +47,16 @@ class Understanding:
     confidence: float = 0.0
     ordered: bool = False
     declined: bool = False
+    practised: bool = True
+    in_context: bool = False
     language: str | None = None
 
 
 class ReadIntent:
     """`Admitted` and the router of this request → `Understanding`."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
 
     def __call__(self, admitted: Admitted, router: Router | None) -> Understanding:
         """Read the text and weigh the caller's intent."""
@@ -57,8 +67,11 @@ class ReadIntent:
         if router is None or admitted.empty or admitted.social:
             alone = (Candidate(intent=caller, probability=admitted.caller_confidence),) if caller is not None else ()
             return Understanding(alone, 0.0, trusted, admitted.entities, ())
-        encoding = router.student.encoder.encode(admitted.text)
-        wishes = read_wishes(admitted.text, encoding, router)
+        student, earlier = router.student, said_before(admitted.history)
+        in_context = bool(earlier) and self._history.reads(student.encoder)
+        encoding = student.encoder.encode(admitted.text)
+        whole = self._history.read(student, encoding, earlier) if in_context else student.read_all([encoding])[0]
+        wishes = read_wishes(admitted.text, whole, router)
         probabilities, oos_score = wishes.reading.probabilities, wishes.surest.oos_score
         if caller is not None and not trusted:
             confidence = min(admitted.caller_confidence, AMBIGUOUS_CALLER) if admitted.ambiguous else admitted.caller_confidence
@@ -69,27 +82,32 @@ class ReadIntent:
         if len(intents) > 1:
             confidence = wishes.surest.probabilities[intents[0]]
         return Understanding(
-            candidates=tuple(Candidate(intent=i, probability=min(1.0, p)) for i, p in wanted.items()),
+            candidates=tuple(Candidate(intent=i, probability=min(1.0, p)) for i, p in islice(wanted.items(), LISTED)),
             oos_score=oos_score,
             caller_decides=trusted,
             entities=admitted.entities,
-            examples=tuple(router.student.nearest(wishes.reading.vector, EXAMPLES)),
+            examples=tuple(student.nearest(wishes.reading.vector, EXAMPLES)),
             intents=intents,
             confidence=min(1.0, confidence),
             ordered=wishes.ordered and len(intents) > 1,
             declined=wishes.declined,
-            language=foreign_language(
-                admitted.text, encoding.tokens, router.student.lexicon, placed=oos_score <= router.policy.refuse_above
-            ),
+            practised=intents[0] in student.practised,
+            in_context=in_context,
+            language=foreign_language(admitted.text, encoding.tokens, student.lexicon, placed=oos_score <= router.policy.refuse_above),
         )
 
 
-def read_wishes(text: str, encoding: Encoding, router: Router) -> Wishes:
-    """Read an encoded text, and its clauses where it has several; they are encoded as a batch of their own."""
+def said_before(history: Sequence[ConversationTurn]) -> list[Said]:
+    """Return what user and assistant have said; a system message is not said to anyone."""
+    return [Said(turn.content, turn.role == "user") for turn in history if turn.role != "system" and turn.content.strip()]
+
+
+def read_wishes(text: str, whole: Reading, router: Router) -> Wishes:
+    """Join the reading of a text with those of its clauses, where it has several; they are encoded as a batch of their own."""
     student, clauses = router.student, split(text)
     parts = texts(clauses) if clauses is not None else []
     readings = student.read_all(student.encoder.encode_many(parts)) if parts else []
-    return understand(student.read_all([encoding])[0], clauses, readings, router.policy)
+    return understand(whole, clauses, readings, router.policy)
 
 
 def weigh_scope(oos_score: float, confidence: float) -> float:

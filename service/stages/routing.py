@@ -157,7 +157,11 @@ class Route:
         if step is Step.REFUSE:
             why = f"Out-of-scope score {understanding.oos_score:.3f} is above {policy.refuse_above:.3f}."
             return Choice(Action.REFUSE, Rung.STUDENT, why, intent, probability, warnings=warnings)
-        reading = f"The student reads {' and '.join(understanding.intents)} with probability {probability:.2f}"
+        after = " after what was said before" if understanding.in_context else ""
+        reading = f"The student reads {' and '.join(understanding.intents)}{after} with probability {probability:.2f}"
+        if step is Step.CLARIFY and not understanding.practised:
+            why = f"{reading}; it has no examples of this intent, only a description."
+            return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=self._clarifying_question(understanding))
         if step is Step.CLARIFY:
             why = f"{reading}; below {policy.clarify_below:.2f} a question costs less than a wrong agent."
             question = self._clarifying_question(understanding)
@@ -213,10 +217,13 @@ class Route:
 
 
 def _step(policy: Policy, understanding: Understanding, *, lm_ready: bool) -> Step:
-    """Ask the policy; a language that the student does not read is nothing that it may guess at."""
+    """Ask the policy; the student may not guess at a language that it does not read, nor act alone on an intent without examples."""
     if understanding.language is not None:
         return Step.ASK_LM if lm_ready else Step.REFUSE
-    return policy.step(understanding.confidence, understanding.oos_score, lm_ready=lm_ready)
+    step = policy.step(understanding.confidence, understanding.oos_score, lm_ready=lm_ready)
+    if step is Step.ACT and not understanding.practised:
+        return Step.ASK_LM if lm_ready else Step.CLARIFY
+    return step
 
 
 def _keeps_to(options: tuple[AgentOption, ...], verdict: LMVerdict) -> bool:

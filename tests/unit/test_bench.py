@@ -20,7 +20,7 @@ def evaluated() -> Evaluated:
     """Four rows: sure and right, sure and wrong, unsure, sure but out of scope by score."""
     return Evaluated(
         tuple(Row(f"text {i}", "a") for i in range(4)),
-        ("a", "b", "a", "a"),
+        (("a",), ("b", "c", "a"), ("a",), ("a",)),
         np.array([0.95, 0.85, 0.6, 0.9]),
         np.array([0.1, 0.2, 0.3, 0.7]),
         np.array([0.9, 0.6, 0.25]),
@@ -41,7 +41,7 @@ def test_out_of_scope_figures_compare_the_two_kinds() -> None:
 
 def test_without_out_of_scope_rows_there_is_no_figure() -> None:
     """None, not a perfect score."""
-    rows = Evaluated((Row("x", "a"),), ("a",), np.ones(1), np.zeros(1), np.zeros(0))
+    rows = Evaluated((Row("x", "a"),), (("a",),), np.ones(1), np.zeros(1), np.zeros(0))
 
     assert (rows.oos_auroc, rows.oos_recall_at_95_inscope) == (None, None)
 

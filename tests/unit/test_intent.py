@@ -14,6 +14,8 @@ from service.catalog.loader import load_catalog
 from service.programs import Router
 from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
+from service.routing.history import History
+from service.routing.label_free import packaged
 from service.stages.intent import AMBIGUOUS_CALLER, EXAMPLES, TRUSTED_CALLER, ReadIntent, Understanding, weigh_caller, weigh_scope
 from service.stages.triage import Triage
 from tests.unit.turns import a_request, a_router
@@ -34,7 +36,7 @@ def read(quick: Router) -> Read:
     """What is understood of a request: by the fitted router, or the one given."""
 
     def _read(text: str = "Did the rep visits lift Kisqali TRx?", *, router: Router | None = quick, **fields: Any) -> Understanding:
-        return ReadIntent()(TRIAGE(a_request(text, **fields)), router)
+        return ReadIntent(History(packaged()))(TRIAGE(a_request(text, **fields)), router)
 
     return _read
 
