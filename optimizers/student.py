@@ -76,8 +76,7 @@ class Prepared:
         lexicon = Lexicon.fit((e.tokens for e in everything.encodings), most=GRAMS)
         projection = _stored(leading_directions(everything.vectors, DIRECTIONS))
         vectors = _stored(everything.vectors @ projection)
-        chosen = choose_landmarks(vectors[: len(own.targets)], max(1, LANDMARKS - len(names.targets)), seed)
-        landmarks = np.concatenate([chosen, np.arange(len(own.targets), len(vectors))])
+        landmarks = _landmarks(vectors, len(own.targets), seed)
         indicators = np.eye(columns, dtype=np.float32)[everything.targets]
         return cls(
             own, lexicon, projection, landmarks, vectors, Problem(vectors, landmarks, _tfidf(lexicon, everything.encodings), indicators)
@@ -226,6 +225,14 @@ def _folds(rows: Sequence[Row], targets: Indices, seed: int) -> list[Indices]:
 def _parts(rows: int, seed: int) -> list[Indices]:
     """Split row numbers at random into at most `PARTS` parts."""
     return [part for part in np.array_split(np.random.default_rng(seed).permutation(rows), PARTS) if len(part)]
+
+
+def _landmarks(vectors: Matrix, rows: int, seed: int) -> Indices:
+    """Choose landmarks among the rows, with all label names behind them; where names would fill half the places, among both."""
+    names = np.arange(rows, len(vectors))
+    if len(names) > LANDMARKS // 2:
+        return choose_landmarks(vectors, LANDMARKS, seed)
+    return np.concatenate([choose_landmarks(vectors[:rows], LANDMARKS - len(names), seed), names])
 
 
 def _choose(

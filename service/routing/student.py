@@ -30,6 +30,7 @@ from service.routing.label_free import LabelFree, packaged
 OUT_OF_SCOPE = "oos"
 FORMAT = 2
 WIDTH = 2.0  # how fast likeness fades with distance; accuracy on validation sets is flat from 2 to 4
+LISTED = 500  # labels of a reading; to sort thousands that are next to impossible takes longer than to score them
 _CHUNK = 1_024
 NEARNESS = 0.5  # how much the nearest landmark counts as evidence of being in scope, against the best score
 
@@ -49,7 +50,7 @@ class Reading:
     """What the student makes of one text.
 
     Attributes:
-        probabilities: calibrated probability by in-scope label, given that the text is in scope; best first; sums to 1.
+        probabilities: calibrated probability by in-scope label, given that the text is in scope; the `LISTED` likeliest, best first.
         oos_score: probability that no label fits, 0 to 1.
         vector: the sentence vector, for finding near examples.
     """
@@ -155,9 +156,9 @@ class Student:
 
     def readings(self, probabilities: Array, oos_scores: Array, encodings: Sequence[Encoding]) -> list[Reading]:
         """Return one reading a row."""
-        best_first = np.argsort(-probabilities, axis=1, kind="stable")
+        best_first = _best_first(probabilities, LISTED)
         return [
-            Reading({self.labels[i]: float(row[i]) for i in order}, float(oos), encoding.vector)
+            Reading(dict(zip((self.labels[i] for i in order.tolist()), row[order].tolist(), strict=True)), float(oos), encoding.vector)
             for row, order, oos, encoding in zip(probabilities, best_first, oos_scores, encodings, strict=True)
         ]
 
@@ -277,6 +278,15 @@ class Student:
         if not all(np.isfinite(n).all() for n in numbers) or not weights.calibration.usable:
             raise ValueError("a number is not finite, or the calibration does not rise")
         self.nearest(self.read("rehearsal").vector, 1)
+
+
+def _best_first(probabilities: Array, most: int) -> npt.NDArray[np.int64]:
+    """Return the columns of the at most `most` highest values of each row, highest first; of equals the first."""
+    if probabilities.shape[1] <= most:
+        return np.argsort(-probabilities, axis=1, kind="stable")
+    chosen = np.sort(np.argpartition(-probabilities, most, axis=1)[:, :most], axis=1)
+    order = np.argsort(-np.take_along_axis(probabilities, chosen, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(chosen, order, axis=1)
 
 
 def likeness(vectors: Matrix, landmarks: Matrix) -> Matrix:
