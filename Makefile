@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test lock clean
+.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,16 @@ arch: install-dev ## Check the direction of imports
 test: install-dev ## Run every check and test that needs no program besides Python
 	@$(MAKE) --no-print-directory lint types arch
 	@$(BIN)/python -m pytest
+
+bench-intents: install-dev ## Measure the student on public data: make bench-intents DATA=FOLDER
+	@$(BIN)/python -m tests.bench.intents --data $(DATA)
+
+# The peers pull in PyTorch (6 GB), so they have an environment of their own
+bench-peers: install-dev ## Compare the student with other routers: make bench-peers DATA=FOLDER
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@$(BIN)/uv pip install -q --python .venv-peers/bin/python --no-deps -r requirements.lock
+	@$(BIN)/uv pip install -q --python .venv-peers/bin/python -r tests/bench/peers.txt
+	@.venv-peers/bin/python -m tests.bench.peers --data $(DATA)
 
 lock: ## Resolve the dependencies anew
 	echo uv | $(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-header - -o requirements-installer.lock

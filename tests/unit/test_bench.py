@@ -128,6 +128,26 @@ def test_figures_can_go_to_standard_output(files: dict[str, Path]) -> None:
     assert json.loads(result.stdout)["oos_auroc"] is None
 
 
+def test_a_catalogue_and_histories_give_their_figures(files: dict[str, Path], tmp_path: Path) -> None:
+    """A label without a training row is told by its description, and a follow-up by what came before; rows of other labels are left out."""
+    catalog, test = tmp_path / "catalog.json", tmp_path / "dialogues.jsonl"
+    words = {"gap": "where sales lag their potential", "<b>health</b>": "whether services run", "music": "find songs and play music"}
+    catalog.write_text(json.dumps([{"label": label, "description": text} for label, text in words.items()]))
+    rows = [
+        {"text": "play a song by Miles Davis", "label": "music"},
+        {"text": "and for the Midwest?", "label": "gap", "history": [f"U: {GAP[0]}", "S: Two regions do."]},
+    ]
+    test.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with files["train"].open("a") as more:
+        more.write('{"text": "book me a table", "label": "restaurant"}\n{"text": "a table for two", "label": "restaurant"}\n')
+
+    result = CliRunner().invoke(app, ["intents", f"--train={files['train']}", f"--test={test}", f"--catalog={catalog}", "--json=-"])
+
+    made = json.loads(result.stdout)
+    assert made["labels"] == 3
+    assert (made["accuracy_first"], made["accuracy_after"], made["accuracy_new"], made["top3_new"]) == (1.0, 1.0, 1.0, 1.0)
+
+
 BROKEN = {
     "no JSON": ("hello\n", "train.jsonl:1"),
     "no label": ('{"text": "a"}\n', "train.jsonl:1"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizers.dataset import Row, hash_rows, read_rows
+from optimizers.dataset import Row, hash_rows, read_descriptions, read_rows, said_before
 from service.catalog.loader import load_catalog
 from service.routing.student import OUT_OF_SCOPE
 from tests.conftest import ROOT
@@ -89,6 +89,52 @@ def test_requests_with_several_intents_are_well_formed_and_nowhere_else(seed: li
         assert len(row["intents"]) > 1 or not row["ordered"]
         assert row["text"].strip().lower() not in known
     assert len({row["text"] for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("name", ["dev", "test"])
+def test_conversations_are_well_formed_and_nowhere_else(seed: list[Row], golden: list[Row], name: str) -> None:
+    """Known labels, someone spoke before, the user did at least once, and no text that is trained on."""
+    path = DATASETS / "conversations" / f"{name}.jsonl"
+    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+    rows, known = read_rows(path), {normalized(r.text) for r in [*seed, *golden]}
+
+    for row, kind in zip(rows, kinds, strict=True):
+        said = said_before(row)
+        assert 1 <= len(said) <= 4
+        assert any(u.by_user for u in said)
+        assert all(u.text and u.text[:2] not in {"U:", "S:"} for u in said)
+        assert (row.label == "oos") == (kind == "out_of_scope")
+        assert row.label in {*load_catalog().intent, "oos"}
+        assert normalized(row.text) not in known
+    assert set(kinds) == {"follow_up", "new_topic", "same_topic", "out_of_scope", "after_out_of_scope"}
+    assert len({r.text for r in rows}) == len(rows)
+
+
+def test_a_history_says_who_spoke() -> None:
+    """U: or nothing for the user, S: for the system; the mark is no part of what was said."""
+    said = said_before(Row("x", "a", None, ("U: is it up", "S: Yes.", "since when")))
+
+    assert said == [("is it up", True), ("Yes.", False), ("since when", True)]
+
+
+def test_descriptions_are_gathered_from_all_depths(tmp_path: Path) -> None:
+    """The label's own first, whatever its key is called."""
+    path, service = tmp_path / "c.json", {"service": "s", "description": "one", "intents": [{"name": "i", "description": "two"}]}
+    path.write_text(json.dumps([service, {"label": "t", "description": "x"}]))
+
+    assert read_descriptions(path) == {"s": ["one", "two"], "t": ["x"]}
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", "[1]", '[{"label": "a"}]', '[{"label": 1, "description": "x"}]', '[{"description": "x"}]', "null"]
+)
+def test_a_broken_list_of_descriptions_is_an_error_that_names_the_file(tmp_path: Path, content: str) -> None:
+    """Not a trace."""
+    path = tmp_path / "c.json"
+    path.write_text(content)
+
+    with pytest.raises(ValueError, match=r"c\.json"):
+        read_descriptions(path)
 
 
 def test_the_manifest_is_true() -> None:

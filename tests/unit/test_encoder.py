@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from service.errors import ConfigurationError
 from service.routing import encoder as module
 from service.routing import encoder_file
-from service.routing.encoder import MAX_TOKENS, Encoder
+from service.routing.encoder import MAX_TOKENS, SHORT_TOKENS, Encoder
 
 TEXTS = {
     "a question": "Did the rep visits lift Kisqali TRx?",
@@ -150,3 +150,26 @@ def test_a_packaged_model_that_is_not_the_expected_one_is_refused(monkeypatch: p
 
     with pytest.raises(ConfigurationError, match="make install"):
         encoder_file.packaged_model()
+
+
+def test_earlier_utterances_are_read_up_to_their_beginning_and_remembered(encoder: Encoder) -> None:
+    """The same text gives the same encoding again, a long one is cut, and equal ones count once."""
+    long = "is the pipeline up and is it well " * 200
+
+    first, again = encoder.encode_short(["is it up", long, "is it up"]), encoder.encode_short([long, "is it up"])
+
+    assert first.keys() == {"is it up", long}
+    assert all(again[text] is first[text] for text in first)
+    assert len(first[long].tokens) == SHORT_TOKENS - 2
+    assert first["is it up"].vector == pytest.approx(encoder.encode("is it up").vector, abs=0.01)
+
+
+def test_what_is_remembered_is_bounded(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest goes first, and more texts at once than are kept all come back."""
+    monkeypatch.setattr("service.routing.encoder.REMEMBERED", 2)
+
+    found = encoder.encode_short(["one", "two", "three"])
+
+    assert found.keys() == {"one", "two", "three"}
+    assert encoder.encode_short(["three"])["three"] is found["three"]
+    assert encoder.encode_short(["one"])["one"] is not found["one"]

@@ -1,6 +1,7 @@
 """Reading the intent joins what the student reads with what the caller says, as evidence of the right weight."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -188,3 +189,32 @@ def test_a_callers_intent_can_only_speak_for_being_in_scope(score: float, confid
 
     assert 0.0 <= weighed <= score + 1e-12
     assert confidence > 0.5 or weighed == pytest.approx(score)
+
+
+def test_a_follow_up_is_read_after_the_conversation(read: Read) -> None:
+    """System messages are said to no one; an empty history is none."""
+    gap, system = {"role": "user", "content": "Where are we below our potential for Kisqali?"}, {"role": "system", "content": "Be brief."}
+
+    followed = read("and for the Midwest?", history=[gap, system])
+
+    assert (followed.intents[:1], followed.in_context) == (("gap_analysis",), True)
+    assert not read("and for the Midwest?", history=[system]).in_context
+    assert not read("and for the Midwest?", history=[{"role": "user", "content": "  "}]).in_context
+
+
+def test_a_history_of_another_encoder_is_not_read(quick: Router) -> None:
+    """The numbers mean something for the vectors that they were learned on only."""
+    other = History(replace(packaged(), encoder="another"))
+    admitted = TRIAGE(a_request("and for the Midwest?", history=[{"role": "user", "content": "Where are the gaps?"}]))
+
+    assert not ReadIntent(other)(admitted, quick).in_context
+
+
+def test_an_intent_without_examples_is_read_but_marked(quick: Router, read: Read) -> None:
+    """From its description."""
+    words = {**CATALOG.words, "weather": ("Weather forecasts: rain, wind and temperature in a city",)}
+
+    found = read("will it rain in Oslo tomorrow", router=replace(quick, student=quick.student.knowing(words)))
+
+    assert (found.intents, found.practised) == (("weather",), False)
+    assert read("Where are we below our potential for Kisqali?").practised

@@ -57,3 +57,22 @@ async def test_an_lm_is_asked_about_a_language_that_the_student_does_not_read() 
     decision = await route(uuid4(), admitted(), replace(understood(0.99), language="de"), a_router(), Deadline.after(2.0))
 
     assert (decision.rung, decision.primary_agent) == (Rung.LM, VERDICT.primary_agent)
+
+
+@pytest.mark.parametrize(("lm", "rung", "action"), [(None, Rung.STUDENT, Action.CLARIFY), (HOSTED, Rung.LM, Action.DISPATCH)])
+async def test_the_student_does_not_act_alone_on_an_intent_without_examples(lm: str | None, rung: Rung, action: Action) -> None:
+    """However sure it is; the LM may, and without one the user is asked."""
+    predictors = ScriptedPredictors(VERDICT) if lm else None
+    new = replace(understood(0.99), practised=False)
+
+    decision = await Route(catalog=CATALOG, predictors=predictors, lm=lm)(uuid4(), admitted(), new, a_router(), Deadline.after(2.0))
+
+    assert (decision.rung, decision.action) == (rung, action)
+    assert lm or "no examples" in decision.rationale
+
+
+async def test_the_rationale_says_that_the_conversation_was_read() -> None:
+    """So that a surprising route can be understood from the receipt."""
+    decision = await route_by_student(replace(understood(), in_context=True))
+
+    assert "after what was said before" in decision.rationale

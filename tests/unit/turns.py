@@ -1,5 +1,6 @@
 """Values of a turn for unit tests: each maker returns one that is valid, with the given fields replaced."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -36,10 +37,15 @@ VERDICT = LMVerdict(
 
 
 def a_request(
-    text: str = "Did the rep visits lift Kisqali TRx?", *, preferences: dict[str, Any] | None = None, **parsed: Any
+    text: str = "Did the rep visits lift Kisqali TRx?",
+    *,
+    preferences: dict[str, Any] | None = None,
+    history: Sequence[dict[str, str]] = (),
+    **parsed: Any,
 ) -> OrchestratorInput:
     """Return a request; keywords replace fields of the parsed query."""
-    return OrchestratorInput.model_validate({**body(text, **parsed), "preferences": preferences})
+    given = {**body(text, **parsed), "preferences": preferences, "conversation_history": list(history)}
+    return OrchestratorInput.model_validate(given)
 
 
 def an_entity(kind: str = "brand", value: str = "Kisqali", **fields: Any) -> ParsedEntity:
