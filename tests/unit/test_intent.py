@@ -193,7 +193,7 @@ def test_a_callers_intent_can_only_speak_for_being_in_scope(score: float, confid
 
 def test_a_follow_up_is_read_after_the_conversation(read: Read) -> None:
     """System messages are said to no one; an empty history is none."""
-    gap, system = {"role": "user", "content": "Where are we below our potential for Kisqali?"}, {"role": "system", "content": "Be brief."}
+    gap, system = {"role": "user", "content": "where is the largest gap to target"}, {"role": "system", "content": "Be brief."}
 
     followed = read("and for the Midwest?", history=[gap, system])
 
