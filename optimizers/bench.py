@@ -7,7 +7,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -264,10 +264,7 @@ def bench(
         rows, encoder, validation=validation_rows, descriptions={label: texts[0] for label, texts in words.items()}, progress=progress
     )
     student = fitted.student.knowing(words)
-    held_out = read_held_out(fitted)
-    if any(r.history for r in validation_rows):
-        held_out = evaluate_once(student, validation_rows).held_out
-    policy = fit_policy(held_out, risk_target=risk_target)
+    policy = fit_policy(_held_out(fitted, student, validation_rows, words), risk_target=risk_target)
     fit_seconds = time.perf_counter() - started
     progress(f"evaluating once on {len(test_rows)} rows")
     evaluated = evaluate_once(student, test_rows)
@@ -289,6 +286,16 @@ def bench(
         size,
         _peak_rss_mb(),
     )
+
+
+def _held_out(fitted: Fit, student: Student, validation: Sequence[Row], words: Mapping[str, Sequence[str]]) -> HeldOut:
+    """Read held-out rows as test rows are read: with their histories, where they have any."""
+    if any(r.history for r in validation):
+        return evaluate_once(student, validation).held_out
+    if not any(r.history for r in fitted.rows):
+        return read_held_out(fitted)
+    part = fitted.groups()[0]
+    return evaluate_once(fitted.without(part).knowing(words), [fitted.rows[i] for i in part]).held_out
 
 
 def evaluate_once(student: Student, rows: Sequence[Row]) -> Evaluated:
