@@ -20,6 +20,8 @@ DIRECTIONS = (
     256  # of the descriptions' vectors that are compared: a catalogue of 10,000 takes a third of the time, and a small one loses nothing
 )
 
+_EDGE, _TINY = 0.01, 1e-12
+
 Matrix = npt.NDArray[np.float32]
 
 
@@ -75,22 +77,33 @@ class Descriptions:
                     row[labels] += rarity
         return Likeness(best, mean, overlap)
 
-    def join(self, known: Array, outside: Array, scores: npt.NDArray[np.floating], likeness: Likeness) -> tuple[Array, Array]:
+    def join(
+        self, known: Array, outside: Array, scores: npt.NDArray[np.floating], likeness: Likeness, *, knows_outside: bool
+    ) -> tuple[Array, Array]:
         """Join the student's reading with the descriptions: probabilities of all labels, shape (n, labels), and out-of-scope scores.
 
-        The labels without examples take their share of the probability; the others divide the rest as the student does. A text is out of
-        scope as far as neither examples nor descriptions speak for it.
+        The labels without examples take a share of the probability; the others divide the rest as the student does. A text is out of scope
+        as far as neither examples nor descriptions speak for it.
 
         Args:
             known: probabilities of the labels with examples, which come first in `labels`; shape (n, known labels).
             outside: out-of-scope scores, shape (n,).
             scores: uncalibrated scores of the labels with examples.
             likeness: of all labels.
+            knows_outside: the student was fitted on out-of-scope rows, so that its score tells how strange a text is to its examples; then
+                the new labels' share follows it, too.
         """
         evidence = features(scores, likeness) @ np.array(self._learned.join)
         count, (slope, shift) = known.shape[1], self._learned.scope
         shares = softmax(evidence)
-        shares[:, :count] = known * (1.0 - shares[:, count:].sum(axis=1, keepdims=True))
+        new = shares[:, count:].sum(axis=1)
+        odds = new / np.maximum(1.0 - new, _TINY)
+        if knows_outside:  # Bayes' rule: two witnesses that the label is new
+            stranger = np.clip(outside, _EDGE, 1.0 - _EDGE)
+            odds *= stranger / (1.0 - stranger)
+        joined = odds / (1.0 + odds)
+        shares[:, count:] *= (joined / np.maximum(new, _TINY))[:, None]
+        shares[:, :count] = known * (1.0 - joined)[:, None]
         strange = sigmoid(shift - slope * evidence[:, count:].max(axis=1))
         return shares, outside * strange
 

@@ -182,7 +182,7 @@ class Student:
         known, outside = calibration.probabilities(values), calibration.out_of_scope(self.evidence(scores))
         if self._descriptions is None or scores.described is None:
             return known, outside
-        return self._descriptions.join(known, outside, values, scores.described)
+        return self._descriptions.join(known, outside, values, scores.described, knows_outside=len(self._outside) > 0)
 
     def evidence(self, scores: Scores) -> Matrix:
         """Return the evidence that each text is in scope: its best score, its nearest landmark, and that it does not look out of scope."""

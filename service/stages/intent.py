@@ -32,7 +32,7 @@ class Understanding:
         ordered: the text says in which order.
         language: ISO 639 code of the language, where it is one that the student does not read.
         declined: all that is named is not wanted.
-        practised: the student was fitted on examples of the first intent; else it knows a description only.
+        practised: the student was fitted on examples of all these intents; else it knows a description only of one.
         in_context: the text was read after what was said before it.
         caller_decides: the caller's intent is taken as it is.
         examples: the nearest labelled requests, nearest first.
@@ -91,7 +91,7 @@ class ReadIntent:
             confidence=min(1.0, confidence),
             ordered=wishes.ordered and len(intents) > 1,
             declined=wishes.declined,
-            practised=intents[0] in student.practised,
+            practised=set(intents) <= set(student.practised),
             in_context=in_context,
             language=foreign_language(admitted.text, encoding.tokens, student.lexicon, placed=oos_score <= router.policy.refuse_above),
         )

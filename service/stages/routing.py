@@ -97,7 +97,7 @@ class Route:
             policy=router.policy.name if router else RULES_POLICY,
             rationale=choice.rationale,
             question=choice.question,
-            warnings=admitted.warnings + choice.warnings,
+            warnings=admitted.warnings + choice.warnings + (_not_carried_out(others) if acts else ()),
         )
 
     def _by_rules(self, admitted: Admitted) -> Choice | None:
@@ -160,13 +160,16 @@ class Route:
         after = " after what was said before" if understanding.in_context else ""
         reading = f"The student reads {' and '.join(understanding.intents)}{after} with probability {probability:.2f}"
         if step is Step.CLARIFY and not understanding.practised:
-            why = f"{reading}; it has no examples of this intent, only a description."
+            why = f"{reading}; one has no labelled requests, only a description."
             return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=self._clarifying_question(understanding))
         if step is Step.CLARIFY:
             why = f"{reading}; below {policy.clarify_below:.2f} a question costs less than a wrong agent."
             question = self._clarifying_question(understanding)
             return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=question, warnings=warnings)
-        if probability < policy.act_above:
+        if not understanding.practised:
+            message = f"{' or '.join(understanding.intents)} has no labelled requests, only a description; no risk target is proven."
+            warnings += (Notice(code="intent_without_examples", message=message),)
+        elif probability < policy.act_above:
             message = f"{intent} has probability {probability:.2f}; below {policy.act_above:.2f} no risk target is proven."
             warnings += (Notice(code="low_routing_confidence", message=message),)
         return Choice(Action.DISPATCH, Rung.STUDENT, f"{reading}.", intent, probability, warnings=warnings)
@@ -217,13 +220,21 @@ class Route:
 
 
 def _step(policy: Policy, understanding: Understanding, *, lm_ready: bool) -> Step:
-    """Ask the policy; the student may not guess at a language that it does not read, nor act alone on an intent without examples."""
+    """Ask the policy; the student may not guess at a language that it does not read, and the LM judges an intent without examples."""
     if understanding.language is not None:
         return Step.ASK_LM if lm_ready else Step.REFUSE
     step = policy.step(understanding.confidence, understanding.oos_score, lm_ready=lm_ready)
     if step is Step.ACT and not understanding.practised:
-        return Step.ASK_LM if lm_ready else Step.CLARIFY
+        surely = understanding.confidence >= policy.act_above
+        return Step.ASK_LM if lm_ready else Step.ACT if surely else Step.CLARIFY
     return step
+
+
+def _not_carried_out(others: tuple[str, ...]) -> tuple[Notice, ...]:
+    """Say what else was asked for: the one flow of this version carries out the first intent."""
+    if not others:
+        return ()
+    return (Notice(code="further_intents", message=f"Also asked for and not carried out yet: {', '.join(others)}. Ask for each alone."),)
 
 
 def _keeps_to(options: tuple[AgentOption, ...], verdict: LMVerdict) -> bool:

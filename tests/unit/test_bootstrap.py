@@ -1,7 +1,7 @@
 """Following the champion: the last good version at once, then the registry's; whatever goes wrong, the service goes on and says why."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,10 +18,16 @@ POLICY = Policy(refuse_above=0.5, act_above=0.9, clarify_below=0.5, accepted_in_
 
 
 class Labelled:
-    """A student that is only asked for its labels."""
+    """A student that is only asked for its labels, and told those of the catalogue."""
 
     def __init__(self, *labels: str) -> None:
-        self.labels = labels
+        self.practised = labels
+        self.told: tuple[str, ...] = ()
+
+    def knowing(self, words: Mapping[str, Sequence[str]]) -> "Labelled":
+        """Keep what is told."""
+        self.told = tuple(words)
+        return self
 
 
 def a_router(version: str, *labels: str) -> Router:
@@ -90,6 +96,16 @@ async def test_the_registrys_champion_replaces_the_last_good_version() -> None:
     programs, _ = await follow(Source(a_router("1"), a_router("2")), serving("2"))
 
     assert programs.current is not None
+
+
+async def test_a_version_is_told_the_catalogues_intents() -> None:
+    """So that it can find those that it was not fitted on."""
+    programs, _ = await follow(Source(a_router("1"), a_router("1")), serving("1"))
+
+    assert programs.current is not None
+    student = programs.current.student
+    assert isinstance(student, Labelled)
+    assert set(student.told) == set(load_catalog().intent)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,13 @@ def test_what_a_new_label_describes_is_in_scope(plain: Student, student: Student
     assert student.read("how do I cook rice").oos_score > 0.5
 
 
+def test_a_text_that_the_examples_know_is_not_taken_for_something_new(student: Student) -> None:
+    """The student knows what is strange to its examples, and a new label takes next to nothing of what is not."""
+    probabilities = student.read(GAP[1]).probabilities
+
+    assert probabilities["weather"] + probabilities["music"] < 0.01
+
+
 def test_without_a_new_label_nothing_changes(plain: Student) -> None:
     """Descriptions of labels with examples are no evidence: the student was fitted on them."""
     same = plain.knowing({label: WORDS[label] for label in ("gap_analysis", "health_check")})

@@ -59,16 +59,32 @@ async def test_an_lm_is_asked_about_a_language_that_the_student_does_not_read() 
     assert (decision.rung, decision.primary_agent) == (Rung.LM, VERDICT.primary_agent)
 
 
-@pytest.mark.parametrize(("lm", "rung", "action"), [(None, Rung.STUDENT, Action.CLARIFY), (HOSTED, Rung.LM, Action.DISPATCH)])
-async def test_the_student_does_not_act_alone_on_an_intent_without_examples(lm: str | None, rung: Rung, action: Action) -> None:
-    """However sure it is; the LM may, and without one the user is asked."""
-    predictors = ScriptedPredictors(VERDICT) if lm else None
+async def test_an_intent_without_examples_is_for_the_lm_to_judge() -> None:
+    """However sure the student is."""
     new = replace(understood(0.99), practised=False)
+    route = Route(catalog=CATALOG, predictors=ScriptedPredictors(VERDICT), lm=HOSTED)
 
-    decision = await Route(catalog=CATALOG, predictors=predictors, lm=lm)(uuid4(), admitted(), new, a_router(), Deadline.after(2.0))
+    decision = await route(uuid4(), admitted(), new, a_router(), Deadline.after(2.0))
 
-    assert (decision.rung, decision.action) == (rung, action)
-    assert lm or "no examples" in decision.rationale
+    assert (decision.rung, decision.action) == (Rung.LM, Action.DISPATCH)
+
+
+@pytest.mark.parametrize(("probability", "action"), [(0.99, Action.DISPATCH), (0.7, Action.CLARIFY)])
+async def test_without_an_lm_an_intent_without_examples_needs_a_sure_reading(probability: float, action: Action) -> None:
+    """And the answer says that nothing is proven about it; to ask back where the user has been clear would lead in circles."""
+    decision = await route_by_student(replace(understood(probability), practised=False))
+
+    assert decision.action is action
+    assert ("intent_without_examples" in {w.code for w in decision.warnings}) == (action is Action.DISPATCH)
+
+
+async def test_what_is_not_carried_out_is_said() -> None:
+    """The second of two wishes is not lost without a word."""
+    decision = await route_by_student(replace(understood(), intents=("drift_check", "ml_training"), confidence=0.95))
+
+    assert [w.message for w in decision.warnings if w.code == "further_intents"] == [
+        "Also asked for and not carried out yet: ml_training. Ask for each alone."
+    ]
 
 
 async def test_the_rationale_says_that_the_conversation_was_read() -> None:
