@@ -179,6 +179,7 @@ class Benchmark:
     latency_ms: dict[str, float]
     artifact_bytes: int
     peak_rss_mb: float
+    left_out: int
 
     def confusions(self) -> list[Confusion]:
         """Return which labels were read as which, those that would have been acted on first, then the most frequent."""
@@ -255,8 +256,10 @@ def bench(
     test_rows = read_rows(test) + [Row(r.text, OUT_OF_SCOPE, None, r.history) for r in (read_rows(outside) if outside else [])]
     rows, validation_rows, removed = keep_apart(read_rows(train), read_rows(validation) if validation else [], test_rows)
     words = read_descriptions(catalog) if catalog else {}
+    given = len(rows) + len(validation_rows)
     if words:
         rows, validation_rows = ([r for r in some if r.label in words or r.label == OUT_OF_SCOPE] for some in (rows, validation_rows))
+    left_out = given - len(rows) - len(validation_rows)
     if len([r for r in validation_rows if r.label != OUT_OF_SCOPE]) < FEWEST_VALIDATION_ROWS:
         validation_rows = []
     started = time.perf_counter()
@@ -285,6 +288,7 @@ def bench(
         latency,
         size,
         _peak_rss_mb(),
+        left_out,
     )
 
 

@@ -32,7 +32,8 @@ def bench() -> None:
     no_args_is_help=True,
     epilog="Example: `pointsman bench intents --train train.jsonl.gz --val val.jsonl.gz --test test.jsonl.gz --report report.html`\n\n"
     'One JSON object a line: `{"text": "...", "label": "...", "history": ["...", "..."]}`. `history` may be left out: what was said '
-    'before, oldest first, as `"U: ..."` by the user and `"S: ..."` by the system. The label `oos` means out of scope.',
+    'before, oldest first, as `"U: ..."` by the user and `"S: ..."` by the system; '
+    "without a mark by the user. The label `oos` means out of scope.",
 )
 def intents(
     train: Annotated[Path, typer.Option(**FILE, help="Labelled requests to fit on: .jsonl, .jsonl.gz or a folder of them.")],
@@ -43,10 +44,14 @@ def intents(
     catalog: Annotated[
         Path | None,
         typer.Option(
-            **FILE, help="The labels to choose from with their descriptions, as a JSON list; those without training rows are told by them."
+            **FILE,
+            help='The labels to choose from: a JSON list of {"label": ..., "description": ...}; those without rows are told by it.',
         ),
     ] = None,
-    oos: Annotated[Path | None, typer.Option(**FILE, help="Out-of-scope requests to evaluate on; their labels are not looked at.")] = None,
+    oos: Annotated[
+        Path | None,
+        typer.Option(**FILE, help="Out-of-scope requests to evaluate on; any label will do."),
+    ] = None,
     risk_target: Annotated[float, typer.Option(min=0.001, max=0.5, help="Largest share of errors where the student acts alone.")] = 0.02,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as JSON; - is standard output.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML page: reliability, risk against coverage, confusions.")] = None,
@@ -92,6 +97,17 @@ def _show(measured: "Benchmark") -> None:
         what = " and ".join(f"{count} of {name}" for name, count in removed.items())
         out.print(f"Rows left out because a later set has the same text: {what}.", highlight=False)
     out.print(f"Settings and thresholds were chosen on {measured.chosen_on}.", highlight=False)
+    if figures.act_above > 1.0:
+        out.print(f"Too few held-out rows prove an error of at most {figures.risk_target:.1%}: the student would act alone on nothing.")
+    unknown = sorted({row.label for row in measured.evaluated.rows} - set(measured.student.labels))
+    if unknown:
+        out.print(
+            f"Labels of test rows that no training row and no description has, so all wrong: {', '.join(unknown[:10])}.", highlight=False
+        )
+    if measured.left_out:
+        out.print(
+            f"{measured.left_out} training and validation rows have a label that is not in the catalogue; not fitted on.", highlight=False
+        )
     for confusion in measured.confusions()[:SHOWN_CONFUSIONS]:
         out.print(f"{confusion.count} x {confusion.label} read as {confusion.read}: {confusion.texts[0]!r}", markup=False, highlight=False)
 

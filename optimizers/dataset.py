@@ -81,7 +81,7 @@ def read_descriptions(path: Path) -> dict[str, list[str]]:
         entries = json.loads(path.read_text(encoding="utf-8"))
         found = {next(e[k] for k in ("label", "name", "service") if k in e): _descriptions(e) for e in entries}
     except (ValueError, TypeError, StopIteration, RecursionError) as exc:
-        raise ValueError(f'{path}: expected a JSON list of {{"label": ..., "description": ...}}: {exc!r}') from exc
+        raise ValueError(f'{path}: expected a JSON list of {{"label": ..., "description": ...}}.') from exc
     without = [str(label) for label, texts in found.items() if not isinstance(label, str) or not texts]
     if without or not found:
         raise ValueError(f"{path}: each label must be a text and have a description that is not empty: {', '.join(without[:5]) or 'none'}.")
