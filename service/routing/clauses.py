@@ -54,6 +54,9 @@ _HEAD = re.compile(
     r"(?:\b|(?<=\W))[\s,]*",
     re.I,
 )
+_APOSTROPHES = str.maketrans(dict.fromkeys("\u2019\u02bc\u2018`\u00b4\u2032\uff07", "'"))
+_BLANKS = re.compile(r"[^\S\n\r]+")
+_APART = re.compile(r" (?=n't\b)")
 _NEGATED = re.compile(rf"(?:{'|'.join(_NEGATORS)})(?=\W|$)", re.I)
 _STARTS_ASKING = re.compile(_ASKING, re.I)
 _PREPOSITION = r"(?:in|on|at|by|with|without|of|from|for|to|about|per|under|over|during|since|ahead|out|like|than|compared|given|according)"
@@ -128,7 +131,7 @@ class Clauses:
 def split(text: str) -> Clauses | None:
     """Cut a text into clauses; None where it is in one piece and nothing is negated."""
     parts: list[Clause] = []
-    for sentence in _SENTENCE.split(text[:MOST_CHARACTERS].replace("’", "'").strip()):
+    for sentence in _SENTENCE.split(_plain(text[:MOST_CHARACTERS])):
         opened, pending, sequence = len(parts), "", _SEQUENCE.match(sentence) is not None
         for raw in filter(_WORD.search, _BREAK.split(sentence)):
             clause = _open(f"{pending}{raw}", len(parts) == opened)
@@ -145,6 +148,11 @@ def split(text: str) -> Clauses | None:
     if sum(p.asks for p in parts) < 2 and not any(p.negated for p in parts):
         return None
     return _arrange(parts)
+
+
+def _plain(text: str) -> str:
+    """Write apostrophes, blanks and "do n't" in one way, so that no typography hides a negation."""
+    return _APART.sub("", _BLANKS.sub(" ", text.translate(_APOSTROPHES))).strip()
 
 
 def _open(raw: str, opens: bool) -> Clause:

@@ -61,6 +61,18 @@ def test_several_wishes_come_in_the_order_of_carrying_out(text: str, wanted: lis
     assert not clauses.negated
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["do  not deploy v7", "don`t deploy v7", "don\u02bct deploy v7", "don\u2019t deploy v7", "do n't deploy v7", "do\u00a0not\tdeploy v7"],
+)
+def test_no_typography_hides_a_negation(text: str) -> None:
+    """Other apostrophes, doubled and odd blanks, a tokenized text."""
+    clauses = split(text)
+
+    assert clauses is not None
+    assert [c.text for c in clauses.negated] == ["deploy v7"]
+
+
 @pytest.mark.parametrize(("text", "wanted", "negated"), [(t, *w) for t, w in NEGATED.items()], ids=NEGATED)
 def test_what_is_not_wanted_is_told_from_what_is(text: str, wanted: list[str], negated: list[str]) -> None:
     """Without its negator."""
