@@ -37,12 +37,10 @@ class Encoding:
     Attributes:
         vector: unit vector, shape (d,), float32: the pooled layers side by side, each with the same length.
         tokens: WordPiece ids without the special tokens, at most `MAX_TOKENS` - 2.
-        unknown_share: share of tokens that the vocabulary does not know, 0 to 1.
     """
 
     vector: Vectors
     tokens: tuple[int, ...]
-    unknown_share: float
 
 
 class Encoder:
@@ -67,7 +65,6 @@ class Encoder:
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
-        self._unknown = self._tokenizer.token_to_id("[UNK]")
         self._remembered: OrderedDict[str, Encoding] = OrderedDict()
         self._lock = Lock()
         self.name = NAME if folder is None else hashlib.sha256(model).hexdigest()[:16]
@@ -110,9 +107,7 @@ class Encoder:
                 ids[row, : len(tokens[i])] = tokens[i]
                 mask[row, : len(tokens[i])] = 1
             for i, vector in zip(chosen, self._pool(ids, mask), strict=True):
-                inner = tuple(tokens[i][1:-1])
-                share = sum(t == self._unknown for t in inner) / len(inner) if inner else 0.0
-                encodings[i] = Encoding(vector, inner, share)
+                encodings[i] = Encoding(vector, tuple(tokens[i][1:-1]))
         return [e for e in encodings if e is not None]
 
     def _pool(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> Vectors:

@@ -41,7 +41,6 @@ def test_every_text_has_a_unit_vector_in_bounded_time(encoder: Encoder, text: st
     assert np.linalg.norm(encoding.vector) == pytest.approx(1.0, abs=1e-5)
     assert (encoding.vector.shape, encoding.vector.dtype) == ((768,), np.float32)
     assert len(encoding.tokens) <= MAX_TOKENS - 2
-    assert 0.0 <= encoding.unknown_share <= 1.0
 
 
 def test_a_batch_is_encoded_as_each_text_alone_is(encoder: Encoder) -> None:
@@ -53,7 +52,6 @@ def test_a_batch_is_encoded_as_each_text_alone_is(encoder: Encoder) -> None:
     for text, encoding in zip(texts, together, strict=True):
         alone = encoder.encode(text)
         assert encoding.tokens == alone.tokens
-        assert encoding.unknown_share == alone.unknown_share
         assert float(encoding.vector @ alone.vector) > 0.97
 
 
@@ -77,13 +75,6 @@ def test_what_means_the_same_is_nearer_than_what_does_not(encoder: Encoder) -> N
     )
 
     assert question @ same > question @ other + 0.1
-
-
-def test_what_the_vocabulary_lacks_is_counted(encoder: Encoder) -> None:
-    """The share of unknown tokens tells a text that the model cannot read."""
-    assert encoder.encode("plain words").unknown_share == 0.0
-    assert encoder.encode("🜁🜂🜃").unknown_share == 1.0
-    assert encoder.encode("").unknown_share == 0.0
 
 
 @settings(max_examples=40)

@@ -296,6 +296,6 @@ def test_many_texts_score_as_few_do(student: Student, monkeypatch: pytest.Monkey
 
 def test_an_encoding_without_tokens_has_only_its_vector(student: Student) -> None:
     """No lexical feature, no error."""
-    far = student.score([Encoding(np.zeros(768, np.float32), (), 0.0)])
+    far = student.score([Encoding(np.zeros(768, np.float32), ())])
 
     np.testing.assert_allclose(far.values[0], np.exp(-WIDTH) * student.weights.by_landmark.sum(axis=0), rtol=1e-4)

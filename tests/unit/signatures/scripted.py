@@ -29,8 +29,10 @@ class ScriptedEngine:
 
 
 class _Unused:
+    """The synchronous half of an engine; the product calls asynchronously only, so a call here is a failure of the test."""
+
     def complete(self, request: Request) -> Response:
-        raise NotImplementedError
+        raise AssertionError("The LM was called synchronously.")
 
 
 def scripted_lm(*answers: str | Exception | float) -> tuple[dspy.LM, ScriptedEngine]:
