@@ -117,7 +117,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     if not keys.callers and not settings.on_loopback:
         raise ConfigurationError(f"POINTSMAN_HOST={settings.host} is reachable from outside, so POINTSMAN_API_KEYS must be set.")
     loading = asyncio.create_task(asyncio.to_thread(Encoder, settings.encoder, threads=settings.encoder_threads))  # beside all else
-    catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_base_url)
+    catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
     programs, store, agents = Programs(), SqlStore(settings.database_url), HttpAgents()
     metrics = Metrics(programs)
     with threadpool_limits(1):  # a request's matrix products are small: more BLAS threads only wait for each other

@@ -21,6 +21,7 @@ from service.keys import Keys
 from service.listening import require_free_port
 from service.routing.encoder import Encoder
 from service.settings import Settings
+from service.supervisor import service_url
 
 REACH_SECONDS = 2.0
 OTHER_VARIABLES = {"POINTSMAN_KEY", "POINTSMAN_HEALTH_URLS"}  # of `pointsman ask` and of the built-in agents
@@ -85,7 +86,7 @@ async def _settings(_: Settings) -> str:
 
 
 async def _catalogue(settings: Settings) -> str:
-    catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_base_url)
+    catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
     return f"{len(catalog.intents)} intents, {len(catalog.agents)} agents"
 
 
@@ -129,25 +130,27 @@ async def _port(settings: Settings) -> str:
 async def _pointsman_answers(settings: Settings) -> bool:
     try:
         async with httpx.AsyncClient(timeout=REACH_SECONDS, trust_env=False) as client:
-            response = await client.get(f"http://{settings.host}:{settings.port}/openapi.json")
+            response = await client.get(f"{service_url(settings)}/openapi.json")
             return bool(response.json()["info"]["title"] == "Pointsman")
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return False
 
 
 async def _agents(settings: Settings) -> str:
-    catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_base_url)
-    origins = {f"{url.scheme}://{url.host}:{url.port}" for agent in catalog.agents for url in agent.urls}
+    catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
+    origins = [(f"{url.scheme}://{url.host}:{url.port}", agent.builtin) for agent in catalog.agents for url in agent.urls]
     down = []
     async with httpx.AsyncClient(timeout=REACH_SECONDS, trust_env=False) as client:
-        for origin in sorted(origins):
+        for origin in sorted({origin for origin, _ in origins}):
             try:
                 await client.get(origin)
             except httpx.TransportError:
                 down.append(origin)
     if down:
-        raise ConfigurationError(f"{', '.join(down)} cannot be reached. Start the built-in agents with: pointsman agents")
-    return f"{len(origins)} address(es) answer"
+        startable = any(builtin and origin in down for origin, builtin in origins)
+        advice = " Start the built-in agents with: pointsman agents" if startable else ""
+        raise ConfigurationError(f"{', '.join(down)} cannot be reached.{advice}")
+    return f"{len({origin for origin, _ in origins})} address(es) answer"
 
 
 async def _lm(settings: Settings) -> str:

@@ -22,7 +22,9 @@ class Settings(BaseSettings):
     database_url: str = Field(f"sqlite:///{STATE}/pointsman.db", description="Where decisions and signals are stored.")
     mlflow_uri: str = Field("sqlite:///mlruns/mlflow.db", description="The MLflow registry of router versions.")
     agents_base_url: str | None = Field(None, description="Where the built-in agents listen; replaces the catalogue's address of those.")
-    agents_port: int = Field(8101, ge=1, le=65535, description="Port of the built-in agents that `pointsman run` and `agents` start.")
+    agents_port: int = Field(
+        8101, ge=1, le=65535, description="Port of the built-in agents on this machine; set, it replaces the catalogue's."
+    )
     catalog: Path | None = Field(None, description="Folder with agents.yaml, intents.yaml and entities.yaml; default: the packaged one.")
     encoder: Path | None = Field(None, description="Another sentence-transformers ONNX folder (model.onnx, tokenizer.json).")
     api_keys: SecretStr | None = Field(
@@ -44,6 +46,13 @@ class Settings(BaseSettings):
         if self.lm is None and (self.lm_light is not None or self.lm_strong is not None):
             raise ValueError("POINTSMAN_LM_LIGHT and POINTSMAN_LM_STRONG stand beside POINTSMAN_LM; set that too")
         return self
+
+    @property
+    def agents_address(self) -> str | None:
+        """Where the built-in agents listen: their base URL, or here at a port that was set; None: where the catalogue says."""
+        if self.agents_base_url is None and "agents_port" in self.model_fields_set:
+            return f"http://127.0.0.1:{self.agents_port}"
+        return self.agents_base_url
 
     @property
     def on_loopback(self) -> bool:

@@ -116,6 +116,15 @@ def test_a_causal_question_is_answered_with_an_interval_that_covers_the_document
     assert receipt["signal"]["agents_succeeded"] == 1
 
 
+def test_agents_on_another_port_are_found_there(start_service: Start, agents: Program) -> None:
+    """POINTSMAN_AGENTS_PORT alone is enough: `serve` asks where `agents` listens."""
+    service = start_service(agents_base_url="", agents_port=agents.url.rpartition(":")[2])
+
+    answer = httpx.post(f"{service.url}/orchestrate", json=body("Did the rep visits really lift Kisqali TRx?"), timeout=60.0).json()
+
+    assert (answer["status"], answer["agents_dispatched"]) == ("success", ["causal_impact"])
+
+
 def test_every_delivered_response_survives_a_sigkill(start_service: Start, workplace: Path, tmp_path: Path) -> None:
     """200 concurrent requests, SIGKILL in their midst: each response that was delivered has its decision and signal in the database."""
     delivered: set[str] = set()
