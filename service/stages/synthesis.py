@@ -22,6 +22,7 @@ from service.ports import Predictors
 
 MAX_EVIDENCE = 6
 MAX_SCALARS = 8
+NOT_READ = "language_not_read"  # the warning of a refusal that is not about what was asked
 GREETING = "Hello. Ask me a question about the business, its data, models or systems, and I will find the agent that can answer it."
 
 
@@ -91,7 +92,8 @@ class Synthesize:
         if verdict.code is not None:
             return Answer(OutputStatus.FAILED, f"This request was not carried out: {verdict.reason}", decision.confidence, warnings=notices)
         wishes = "\n".join(f"- {i.wish}" for i in self._catalog.intents)
-        text = f"None of the agents here can answer this. They can help you to:\n\n{wishes}"
+        unread = next((w.message for w in decision.warnings if w.code == NOT_READ), None)
+        text = f"{unread or 'None of the agents here can answer this.'} You can ask to:\n\n{wishes}"
         return Answer(OutputStatus.FAILED, text, decision.oos_score)
 
     async def _compose(self, query: str, findings: tuple[Finding, ...], deadline: Deadline) -> tuple[str, tuple[Notice, ...]]:

@@ -35,6 +35,16 @@ async def test_a_question_is_dispatched_answered_and_kept(world: World) -> None:
         assert [d.target_agent for d in world.agents.sent] == ["causal_impact"]
 
 
+async def test_a_language_that_is_not_read_is_named_in_the_answer(world: World) -> None:
+    """The text says why it is refused, as the warning does."""
+    async with world.client() as client:
+        answer = await answered(client, "Warum sind die Verschreibungen im März gesunken?")
+
+    assert [w["code"] for w in answer["warnings"]] == ["language_not_read"]
+    assert answer["response_text"].startswith(answer["warnings"][0]["message"])
+    assert "(de)" in answer["response_text"]
+
+
 async def test_the_dispatch_is_what_the_specification_asks_for(world: World) -> None:
     """Ids, tier, priority, retries and fallback of the catalogue; the caller's context with the question; the request's own id."""
     async with world.client() as client:

@@ -228,6 +228,19 @@ async def test_a_question_out_of_scope_is_refused_with_an_offer() -> None:
     assert answer.confidence == pytest.approx(0.9)
 
 
+async def test_a_refusal_for_the_language_says_so() -> None:
+    """In the text that people read, not only in a warning; what was asked is not judged."""
+    message = "The question seems to be in a language that this router does not read (de)."
+
+    answer = await refuse(
+        Verdict(Action.REFUSE), action="refuse", oos_score=0.9, warnings=(Notice(code="language_not_read", message=message),)
+    )
+
+    assert answer.text.startswith(message)
+    assert "None of the agents" not in answer.text
+    assert all(intent.wish in answer.text for intent in CATALOG.intents)
+
+
 async def test_what_the_gate_stops_is_refused_with_the_gates_reason() -> None:
     """The code is in the warnings."""
     answer = await refuse(Verdict(Action.REFUSE, code=ErrorCode.PERMISSION_DENIED, reason="x needs the permission y."))
