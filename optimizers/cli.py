@@ -13,6 +13,7 @@ from rich.table import Table
 from optimizers.progress import shown
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import recall, remember
+from service.catalog.coverage import say_described_only
 from service.catalog.loader import load_catalog
 from service.errors import ConfigurationError
 from service.routing.encoder_file import NAME
@@ -37,7 +38,9 @@ def optimize(
         bool, typer.Option("--bootstrap", help="Fit a router from the seed set; it is champion when it is the first.")
     ] = False,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing when there is a champion that can be served.")] = False,
-    seed_set: Annotated[Path, typer.Option(help="Folder or file of labelled requests (JSON lines with text and label).")] = SEED_SET,
+    seed_set: Annotated[
+        Path, typer.Option(help="Folder or file of JSON lines with text and label: an intent of the catalogue, or oos.")
+    ] = SEED_SET,
     golden: Annotated[Path | None, typer.Option(help="Labelled requests to measure on, once; never trained on.")] = None,
     promote: Annotated[bool, typer.Option("--promote", help="Make it champion even when there is one, without further evidence.")] = False,
     risk_target: Annotated[float, typer.Option(min=0.001, max=0.5, help="Largest share of errors where the student acts alone.")] = 0.02,
@@ -101,7 +104,8 @@ def _show(made: "Bootstrapped", as_json: bool, seconds: float) -> None:
     }
     if as_json:
         values = {name: {"value": f.value, "low": f.low, "high": f.high, "n": f.n} for name, f in figures.items()}
-        out.print_json(data={"version": made.version.number, "alias": made.alias, "policy": made.policy.model_dump(), "figures": values})
+        facts = {"version": made.version.number, "alias": made.alias, "described_only": made.described_only}
+        out.print_json(data={**facts, "policy": made.policy.model_dump(), "figures": values})
         return
     table = Table(title=f"Router version {made.version.number} ({made.alias}), {seconds:.0f} s", title_justify="left")
     for heading in ("figure", "value", "95 % interval", "rows"):
@@ -117,6 +121,8 @@ def _show(made: "Bootstrapped", as_json: bool, seconds: float) -> None:
         else f"never acts without a warning: too few rows to prove an error of at most {policy.risk_target:.1%}"
     )
     out.print(f"{alone}; refuses above out-of-scope score {policy.refuse_above:.3f}", highlight=False)
+    if made.described_only:
+        out.print(say_described_only(made.described_only), highlight=False, markup=False)
     if made.alias != "champion":
         out.print("There was a champion already, so this version is the challenger. To serve it without further evidence: --promote")
 

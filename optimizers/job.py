@@ -1,20 +1,22 @@
 """The bootstrap job: seed set → student and policy → evaluation → version folder → registry. Each step takes and returns data."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from optimizers.dataset import hash_rows, read_rows
+from optimizers.dataset import Row, hash_rows, read_rows
 from optimizers.evaluate import Figure, Report, evaluate
 from optimizers.policy import fit_policy, read_held_out
 from optimizers.several import fit_several
 from optimizers.student import Fit, fit
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import remember
+from service.catalog.coverage import name_some, without_examples
 from service.routing.encoder import Encoder
 from service.routing.policy import Policy
+from service.routing.student import OUT_OF_SCOPE
 from signatures.artifact import STUDENT, Manifest, Metric, write_version
 
 Progress = Callable[[str], None]
@@ -23,13 +25,20 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Bootstrapped:
-    """What the job made. `cross_fitted` is the accuracy on rows held out by writer; `golden` one evaluation on the golden set, if given."""
+    """What the job made.
+
+    Attributes:
+        cross_fitted: accuracy on rows held out by writer.
+        golden: one evaluation on the golden set, if given.
+        described_only: the catalogue's intents without labelled requests.
+    """
 
     version: RegisteredVersion
     alias: str
     policy: Policy
     cross_fitted: Figure
     golden: Report | None
+    described_only: tuple[str, ...]
 
 
 def bootstrap(
@@ -45,13 +54,14 @@ def bootstrap(
 ) -> Bootstrapped:
     """Fit a router and register it; it becomes champion when there is none, or when it is to be promoted.
 
-    `descriptions` say what a label means; those of labels without rows are not used.
+    `descriptions` say what each intent of the catalogue means; those of intents without rows are not used.
 
     Raises:
-        ValueError, FileNotFoundError: the seed set or the golden set cannot be used.
+        ValueError, FileNotFoundError: the seed set or the golden set cannot be used, or has labels that are not the catalogue's.
     """
     rows = read_rows(seed_set)
     test = read_rows(golden) if golden is not None else []
+    _require_known([*rows, *test], descriptions)
     leaked = {r.text.strip().lower() for r in rows} & {r.text.strip().lower() for r in test}
     if leaked:
         raise ValueError(f"{len(leaked)} golden texts are in the seed set too, such as {min(leaked)!r}. Take them out of one.")
@@ -66,7 +76,19 @@ def bootstrap(
         report = evaluate(test, fitted.student.read, policy.refuse_above)
     progress("registering in MLflow (a new store takes some seconds)")
     registered, alias = _register(fitted, policy, cross_fitted, report, data_hash=hash_rows(rows), mlflow_uri=mlflow_uri, promote=promote)
-    return Bootstrapped(registered, alias, policy, cross_fitted, report)
+    return Bootstrapped(registered, alias, policy, cross_fitted, report, without_examples(descriptions, fitted.student.labels))
+
+
+def _require_known(rows: Sequence[Row], intents: Iterable[str]) -> None:
+    """Refuse labels that the catalogue lacks: no service would load a router that can choose them."""
+    known = list(intents)
+    foreign = sorted({row.label for row in rows} - {*known, OUT_OF_SCOPE})
+    if foreign:
+        raise ValueError(
+            f"The labelled requests have labels that are no intents of the catalogue: {name_some(foreign)}. It has: {name_some(known)}. "
+            "No service would load such a router. Correct the labels, add the intents to the catalogue, or set POINTSMAN_CATALOG to the "
+            "folder of the one that has them."
+        )
 
 
 def _register(

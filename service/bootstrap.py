@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 from service.adapters.http_agents import HttpAgents
 from service.adapters.router_source import RouterSource
 from service.adapters.sql_store import SqlStore
+from service.catalog.coverage import name_some, say_described_only, without_examples
 from service.catalog.loader import load_catalog
 from service.catalog.model import Catalog
 from service.contracts.surface import AgentListing, IntentListing, Readiness
@@ -83,6 +84,8 @@ class Services:
             notes.append("No LM is configured (POINTSMAN_LM), so unsure questions are answered by the student or with a question.")
         elif router is not None and not router.policy.lm_may_decide(lm):
             notes.append(f"The LM {lm} decides only when asked for (preferences.rung): there is no evidence that it beats the student.")
+        if router is not None and (described := without_examples(self.catalog.intent, router.student.practised)):
+            notes.append(say_described_only(described))
         rungs = ["rules", *(["student"] if router else []), *(["lm"] if lm else []), "safe_default"]
         return Readiness(
             ready=router is not None and store == "ok",
@@ -249,6 +252,6 @@ def check_labels(router: Router, catalog: Catalog) -> None:
     unknown = sorted(set(router.student.practised) - set(catalog.intent))
     if unknown:
         raise ConfigurationError(
-            f"Router {router.version} was fitted for intents that the catalogue lacks: {', '.join(unknown)}. "
+            f"Router {router.version} was fitted for intents that the catalogue lacks: {name_some(unknown)}. "
             "Fit and serve one for this catalogue with: optimize --bootstrap --seed-set FOLDER --promote"
         )

@@ -15,6 +15,7 @@ from rich.table import Table
 from service.adapters.router_source import RouterSource
 from service.adapters.sql_store import SqlStore
 from service.bootstrap import check_labels
+from service.catalog.coverage import say_described_only, without_examples
 from service.catalog.loader import load_catalog
 from service.errors import ConfigurationError, PointsmanError
 from service.keys import Keys
@@ -96,8 +97,11 @@ async def _router(settings: Settings) -> str:
     router = await asyncio.to_thread(source.load_last_good) or await asyncio.to_thread(source.load_champion)
     if router is None:
         raise ConfigurationError("There is no router version with the alias champion. Run: optimize --bootstrap")
-    check_labels(router, load_catalog(settings.catalog))
-    return f"router version {router.version} for {len(router.student.labels)} intents"
+    catalog, fitted = load_catalog(settings.catalog), router.student.practised
+    check_labels(router, catalog)
+    described = without_examples(catalog.intent, fitted)
+    note = f". {say_described_only(described)}" if described else ""
+    return f"router version {router.version}, fitted on requests for {len(fitted)} intents{note}"
 
 
 async def _store(settings: Settings) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -91,6 +92,21 @@ async def test_the_service_is_ready_with_a_router_and_a_store(world: World) -> N
     assert (ready["ready"], ready["router_version"], ready["store"], ready["lm"]) == (True, "test", "ok", None)
     assert ready["rungs"] == ["rules", "student", "safe_default"]
     assert "POINTSMAN_LM" in ready["notes"][0]
+
+
+async def test_intents_without_labelled_requests_are_noted(world: World) -> None:
+    """Ready all the same: they are told by their descriptions; none is noted where each has some."""
+    known = world.catalog.intents[0]
+    async with world.client() as client:
+        covered = (await client.get("/readyz")).json()
+    world.catalog = replace(world.catalog, intents=(*world.catalog.intents, known.model_copy(update={"name": "shipping"})))
+
+    async with world.client() as client:
+        ready = (await client.get("/readyz")).json()
+
+    assert ready["ready"]
+    assert ready["notes"][:-1] == covered["notes"]
+    assert ready["notes"][-1].endswith("shipping.")
 
 
 async def test_without_a_router_the_service_is_alive_but_not_ready(world: World) -> None:

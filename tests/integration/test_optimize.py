@@ -1,6 +1,7 @@
 """`optimize --bootstrap` on a real MLflow store: the first version is champion, later ones challengers, and mistakes are told."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,27 +20,66 @@ TEXTS = {
     "refunds": ["give the money back", "refund order 7", "I want a refund", "return the payment", "reimburse the customer", "pay it back"],
     "oos": ["what is the weather", "tell me a joke", "who won the match", "book a flight", "capital of France", "play a song"],
 }
+AGENTS = """
+default_agent: clerk
+template_text: Nobody could answer. You can ask to {wishes}.
+tiers: {3: {timeout_ms: 60000, max_retries: 1, fallback: template}}
+agents: [{name: clerk, tier: 3, description: Answers what the office is asked., urls: [http://127.0.0.1:8201/agents/clerk]}]
+"""
+INTENTS = """
+fallback_intent: invoices
+intents:
+  - {name: invoices, description: Lists invoices that are open or overdue., wish: see invoices, primary_agent: clerk}
+  - {name: refunds, description: Pays money back to a customer., wish: give a refund, primary_agent: clerk}
+  - {name: shipping, description: Says where a parcel is now., wish: follow a parcel, primary_agent: clerk}
+"""
 
 
-def run(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of the system in a folder."""
-    return subprocess.run([sys.executable, "-m", program, *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+def run(program: str, folder: Path, *arguments: str, catalog: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program of the system in a folder, with the packaged catalogue or another one."""
+    environment = os.environ | {"POINTSMAN_CATALOG": str(catalog or "")}
+    return subprocess.run(
+        [sys.executable, "-m", program, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def optimize(folder: Path, *arguments: str) -> dict[str, Any]:
     """Run `optimize --bootstrap` on the small seed set and return what it prints as JSON."""
-    done = run("optimizers.cli", folder, "--bootstrap", "--seed-set", "seed.jsonl", "--json", *arguments)
+    done = run("optimizers.cli", folder, "--bootstrap", "--seed-set", "seed.jsonl", "--json", *arguments, catalog=folder / "office")
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout)) if done.stdout else {}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working folder with a small seed set."""
+    """A working folder with a small seed set, and the catalogue `office` whose intents it labels but for one."""
     folder = tmp_path_factory.mktemp("optimize")
     lines = [json.dumps({"text": text, "label": label}) for label, texts in TEXTS.items() for text in texts]
     (folder / "seed.jsonl").write_text("\n".join(lines))
+    (folder / "office").mkdir()
+    for name, text in (("agents", AGENTS), ("intents", INTENTS), ("entities", "terms: {}")):
+        (folder / "office" / f"{name}.yaml").write_text(text)
     return folder
+
+
+def test_labels_that_the_catalogue_lacks_are_refused(folder: Path) -> None:
+    """A router that no service would load is not made: the message names the labels and what to do, and nothing is registered."""
+    done = run("optimizers.cli", folder, "--bootstrap", "--seed-set", "seed.jsonl", "--promote")
+
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 2
+    assert "invoices, refunds" in said
+    assert "POINTSMAN_CATALOG" in said
+    assert not (folder / "var/router").exists()
+
+
+def test_golden_labels_that_the_catalogue_lacks_are_refused(folder: Path) -> None:
+    """They would count as errors of the router."""
+    golden = str(ROOT / "datasets/golden/test.jsonl")
+
+    done = run("optimizers.cli", folder, "--bootstrap", "--seed-set", "seed.jsonl", "--golden", golden, catalog=folder / "office")
+
+    assert (done.returncode, "causal_impact" in done.stderr) == (2, True)
 
 
 def test_versions_follow_each_other_and_only_promotion_moves_the_champion(folder: Path) -> None:
@@ -50,7 +90,7 @@ def test_versions_follow_each_other_and_only_promotion_moves_the_champion(folder
     skipped = optimize(folder, "--if-missing")
     third = optimize(folder, "--promote", "--risk-target", "0.1")
 
-    assert (first["version"], first["alias"]) == ("1", "champion")
+    assert (first["version"], first["alias"], first["described_only"]) == ("1", "champion", ["shipping"])
     assert (second["version"], second["alias"]) == ("2", "challenger")
     assert skipped == {}
     assert (third["version"], third["alias"], third["policy"]["risk_target"]) == ("3", "champion", 0.1)
@@ -68,6 +108,15 @@ def test_a_router_of_other_intents_is_named_by_doctor_and_not_served(folder: Pat
     assert decided["rung"] == "safe_default"
 
 
+def test_an_intent_without_requests_is_named_by_doctor_as_a_note(folder: Path) -> None:
+    """It is served by its description, which is no fault."""
+    checks = {c["name"]: c for c in json.loads(run("service.cli", folder, "doctor", "--json", catalog=folder / "office").stdout)}
+
+    assert checks["encoder and router"]["ok"]
+    assert "for 2 intents" in checks["encoder and router"]["detail"]
+    assert checks["encoder and router"]["detail"].endswith("shipping.")
+
+
 def test_a_champion_of_an_older_format_is_replaced_where_one_is_needed(folder: Path) -> None:
     """After an upgrade `make run` must end with a router that can be served."""
     before = json.loads((folder / "var/router/last_good.json").read_text())
@@ -82,7 +131,7 @@ def test_a_champion_of_an_older_format_is_replaced_where_one_is_needed(folder: P
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [('{"text": "no label"}', "bad.jsonl:1"), ("not json", "bad.jsonl:1"), ('{"text": "x", "label": "one"}', "at least two labels")],
+    [('{"text": "no label"}', "bad.jsonl:1"), ("not json", "bad.jsonl:1"), ('{"text": "x", "label": "prediction"}', "at least two labels")],
     ids=["no label", "no JSON", "one label"],
 )
 def test_data_that_cannot_be_used_is_told_with_its_place(tmp_path: Path, line: str, said: str) -> None:
