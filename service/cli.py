@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from optimizers.bench_cli import app as bench_app
+from service.contracts.query import ConversationTurn, OrchestratorInput, ParsedQuery
 from service.errors import ConfigurationError, PointsmanError
 from service.listening import require_free_port
 from service.settings import Settings, read_settings
@@ -37,6 +38,24 @@ out, err = Console(), Console(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 T = TypeVar("T")
 GRACE_SECONDS = 20  # less than the 30 s that Kubernetes waits
+
+
+def _turn(text: str) -> ConversationTurn:
+    """Read what somebody has said from the command line: "user: ..." or "assistant: ..."."""
+    role, _, content = text.partition(":")
+    try:
+        return ConversationTurn.model_validate({"role": role.strip().lower(), "content": content.strip()})
+    except ValidationError as exc:
+        raise typer.BadParameter(f'{text!r} must begin with "user:" or "assistant:".') from exc
+
+
+HistoryOption = Annotated[
+    list[ConversationTurn] | None,
+    typer.Option(
+        "--history", parser=_turn, metavar="TURN", help='What was said before, "user: ..." or "assistant: ..."; once a turn, oldest first.'
+    ),
+]
+FOLLOW_UP = '"and in the Midwest?" --history "user: Did the rep visits lift Kisqali TRx?" --history "assistant: Yes, by 0.8."'
 
 
 @app.command(epilog="Example: `pointsman serve --port 8100`")
@@ -79,17 +98,20 @@ def run(
     raise typer.Exit(_run(_with_settings(lambda settings: run_all(settings, question, out))))
 
 
-@app.command(epilog='Example: `pointsman ask "Where are we leaving Fabhalta scripts on the table?"`')
+@app.command(
+    epilog=f'Example: `pointsman ask "Where are we leaving Fabhalta scripts on the table?"`\n\nA follow-up: `pointsman ask {FOLLOW_UP}`'
+)
 def ask(
     text: Annotated[str, typer.Argument(help="The question.")],
     url: Annotated[str | None, typer.Option(help="The service; default: POINTSMAN_HOST and POINTSMAN_PORT.")] = None,
     key: Annotated[str | None, typer.Option(envvar="POINTSMAN_KEY", help="API key, where keys are in use.")] = None,
+    history: HistoryOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a running service and show its answer."""
     from service.supervisor import ask_service, service_url, show_answer
 
-    answer = _run(_with_settings(lambda settings: ask_service(url or service_url(settings), text, key)))
+    answer = _run(_with_settings(lambda settings: ask_service(url or service_url(settings), text, key, history or ())))
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
     else:
@@ -97,10 +119,10 @@ def ask(
     raise typer.Exit(1 if answer["status"] == "failed" else 0)
 
 
-@app.command(epilog='Example: `pointsman route "who responds best to samples?" --json`')
-def route(text: Annotated[str, typer.Argument(help="The question.")], as_json: JsonFlag = False) -> None:
+@app.command(epilog=f'Example: `pointsman route "who responds best to samples?" --json`\n\nA follow-up: `pointsman route {FOLLOW_UP}`')
+def route(text: Annotated[str, typer.Argument(help="The question.")], history: HistoryOption = None, as_json: JsonFlag = False) -> None:
     """Decide which agents should handle a text, in this process and without asking them."""
-    decision = _run(_route(text))
+    decision = _run(_route(text, tuple(history or ())))
     if as_json:
         typer.echo(decision.model_dump_json())
         return
@@ -158,13 +180,13 @@ async def _serve(host: str | None, port: int | None) -> None:
         await uvicorn.Server(config).serve()
 
 
-async def _route(text: str) -> "RouteDecision":
+async def _route(text: str, history: tuple[ConversationTurn, ...]) -> "RouteDecision":
     from service.bootstrap import open_services
-    from service.contracts.query import OrchestratorInput, ParsedQuery
     from service.logs import configure_logs
 
     configure_logs("ERROR")
-    request = OrchestratorInput(parsed_query=ParsedQuery(query_id=uuid4(), raw_query=text), user_id="cli", session_id="cli")
+    query = ParsedQuery(query_id=uuid4(), raw_query=text)
+    request = OrchestratorInput(parsed_query=query, user_id="cli", session_id="cli", conversation_history=history)
     async with open_services(read_settings()) as services:
         await services.router_tried.wait()
         return await services.pipeline.decide(request)

@@ -15,6 +15,7 @@ from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.table import Table
 
+from service.contracts.query import ConversationTurn
 from service.errors import PointsmanError
 from service.listening import require_free_port
 from service.settings import Settings
@@ -36,13 +37,18 @@ def service_url(settings: Settings) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
 
 
-async def ask_service(url: str, text: str, key: str | None = None) -> Answer:
-    """Post one question to a running service.
+async def ask_service(url: str, text: str, key: str | None = None, history: Sequence[ConversationTurn] = ()) -> Answer:
+    """Post one question to a running service, after what was said before it.
 
     Raises:
         NotAnswered: it cannot be reached, or it answered with a problem.
     """
-    body = {"parsed_query": {"query_id": str(uuid4()), "raw_query": text}, "user_id": "cli", "session_id": "cli"}
+    body = {
+        "parsed_query": {"query_id": str(uuid4()), "raw_query": text},
+        "user_id": "cli",
+        "session_id": "cli",
+        "conversation_history": [turn.model_dump() for turn in history],
+    }
     headers = [(b"Authorization", f"Bearer {key}".encode())] if key else []
     try:
         async with httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False) as client:

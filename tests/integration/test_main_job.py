@@ -4,6 +4,8 @@ import asyncio
 import json
 import random
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -114,6 +116,17 @@ def test_a_causal_question_is_answered_with_an_interval_that_covers_the_document
     receipt = httpx.get(f"{service.url}/decisions/{answer['decision_id']}").json()
     assert receipt["output"] == answer
     assert receipt["signal"]["agents_succeeded"] == 1
+
+
+def test_a_follow_up_can_be_tried_from_the_terminal(workplace: Path) -> None:
+    """`pointsman route --history` reads it after what was said before; alone it says too little to act on."""
+    follow_up = [sys.executable, "-m", "service.cli", "route", "and in the Midwest?", "--json"]
+    history = ["--history", "user: Did the rep visits lift Kisqali TRx?", "--history", "assistant: Yes, by 0.8."]
+
+    alone, after = (json.loads(subprocess.check_output(command, cwd=workplace)) for command in (follow_up, follow_up + history))
+
+    assert (after["action"], after["intent"]) == ("dispatch", "causal_impact")
+    assert alone["action"] != "dispatch"
 
 
 def test_agents_on_another_port_are_found_there(start_service: Start, agents: Program) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from service import supervisor
+from service.contracts.query import ConversationTurn, OrchestratorInput
 from service.settings import Settings
 from service.supervisor import NotAnswered, _ready, _stop, ask_service, service_url, show_answer
 from tests.contract.http_server import Request, Server, Writer, free_port, http, saying, serving
@@ -70,6 +71,16 @@ async def test_a_question_is_posted_with_a_fresh_id_and_the_key(key: str | None)
     assert first.body["parsed_query"]["raw_query"] == "Did it?"
     assert first.body["parsed_query"]["query_id"] != second.body["parsed_query"]["query_id"]
     assert first.headers.get("authorization") == (f"Bearer {key}" if key else None)
+
+
+async def test_what_was_said_before_is_posted_too() -> None:
+    """Oldest first, as the contract wants it."""
+    history = (ConversationTurn(content="Did it?"), ConversationTurn(role="assistant", content="Yes."))
+    async with serving(saying(http(json.dumps(ANSWER).encode()))) as server:
+        await ask_service(f"http://127.0.0.1:{server.port}", "And in the Midwest?", history=history)
+
+    said = OrchestratorInput.model_validate_json(json.dumps(server.requests[0].body)).conversation_history
+    assert said == history
 
 
 async def test_a_service_that_is_not_there_is_said_so() -> None:
