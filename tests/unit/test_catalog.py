@@ -1,14 +1,18 @@
 """The packaged catalogue is the specification's, and a broken one is refused with every problem, its file and its line."""
 
+import re
 import shutil
 import time
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
+from service.catalog.files import AgentsFile, EntitiesFile, IntentsFile, TermEntry
 from service.catalog.loader import FILES, PACKAGED, load_catalog
-from service.catalog.model import TEMPLATE, Catalog
+from service.catalog.model import TEMPLATE, Agent, Catalog, Intent, Tier
 from service.errors import ConfigurationError
+from tests.conftest import ROOT
 
 # Typed from shared/seeds/orchestrator_contracts.md, "Routing Rules" and "Sequential Dispatch", not read from the YAML.
 ROUTING_TABLE = {
@@ -303,3 +307,40 @@ def test_a_folder_that_is_not_there_names_every_file(tmp_path: Path) -> None:
     found = problems(tmp_path / "nowhere")
 
     assert [problem.split(":")[0] for problem in found] == list(FILES)
+
+
+PAGE = (ROOT / "docs/own-agents.md").read_text(encoding="utf-8")
+PARTS: dict[str, type[BaseModel]] = {
+    "agents.yaml": AgentsFile,
+    "A tier": Tier,
+    "An agent": Agent,
+    "intents.yaml": IntentsFile,
+    "An intent": Intent,
+    "entities.yaml": EntitiesFile,
+    "A term": TermEntry,
+}
+
+
+@pytest.mark.parametrize(("heading", "part"), PARTS.items(), ids=PARTS)
+def test_every_field_of_the_catalogue_is_documented_with_its_default(heading: str, part: type[BaseModel]) -> None:
+    """The tables of docs/own-agents.md and the types name the same fields in the same order."""
+    section = PAGE.partition(f"### {heading}\n")[2].partition("\n#")[0]
+
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", section, re.MULTILINE))
+
+    assert list(rows) == list(part.model_fields)
+    for name, field in part.model_fields.items():
+        if field.is_required():
+            assert rows[name] in {"required", "its tier's"}, name
+        else:
+            empty = rows[name] == "none" and not field.get_default(call_default_factory=True)
+            assert empty or rows[name].strip("`").lower() == str(field.default).lower(), name
+
+
+def test_the_documented_catalogue_can_be_loaded(tmp_path: Path) -> None:
+    """An example that does not run teaches nothing."""
+    agents, intents = re.findall(r"^```yaml\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    for file, text in zip(FILES, (agents, intents, "terms: {}"), strict=True):
+        (tmp_path / file).write_text(text, encoding="utf-8")
+
+    assert list(load_catalog(tmp_path).intent) == ["invoices", "reminders"]
