@@ -7,7 +7,6 @@ import resource
 import sys
 import tempfile
 import time
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -346,20 +345,15 @@ def time_reading(student: Student, texts: Sequence[str], *, threads: int = 1) ->
 
 def keep_apart(train: list[Row], validation: list[Row], test: list[Row]) -> tuple[list[Row], list[Row], dict[str, int]]:
     """Take the test rows out of train and validation, and the training rows out of validation."""
-    tested = {_key(r) for r in test}
-    kept = [r for r in train if _key(r) not in tested]
-    seen = tested | {_key(r) for r in kept}
-    apart = [r for r in validation if _key(r) not in seen]
+    tested = {r.key for r in test}
+    kept = [r for r in train if r.key not in tested]
+    seen = tested | {r.key for r in kept}
+    apart = [r for r in validation if r.key not in seen]
     return kept, apart, {"train": len(train) - len(kept), "validation": len(validation) - len(apart)}
 
 
 def _share(flags: Flags) -> float | None:
     return float(flags.mean()) if len(flags) else None
-
-
-def _key(row: Row) -> str:
-    """The text alone: it is what is fitted on, whatever was said before it."""
-    return " ".join(unicodedata.normalize("NFKC", row.text).casefold().split())
 
 
 def _peak_rss_mb() -> float:

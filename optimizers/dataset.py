@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import unicodedata
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,11 @@ class Row:
     label: str
     writer: str | None = None
     history: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What makes texts equal: the text alone, as that is what is fitted on, whatever its case, spaces and width of letters."""
+        return " ".join(unicodedata.normalize("NFKC", self.text).casefold().split())
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -62,7 +62,7 @@ def bootstrap(
     rows = read_rows(seed_set)
     test = read_rows(golden) if golden is not None else []
     _require_known([*rows, *test], descriptions)
-    leaked = {r.text.strip().lower() for r in rows} & {r.text.strip().lower() for r in test}
+    leaked = {r.key for r in rows} & {r.key for r in test}
     if leaked:
         raise ValueError(f"{len(leaked)} golden texts are in the seed set too, such as {min(leaked)!r}. Take them out of one.")
     fitted = fit(rows, encoder, descriptions=descriptions, seed=SEED, progress=progress)

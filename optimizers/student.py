@@ -5,7 +5,7 @@ Pure functions from data to data. It knows no registry and no service.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,7 +27,7 @@ LANDMARKS = 4_000
 GRAMS = 16_384
 MAX_ROWS = 20_000  # rows of one exact fit (1.6 GB of kernel); more are thinned evenly by label
 ROWS_TO_CHOOSE = 4_000  # settings are chosen on at most so many rows
-PARTS = 10  # that rows are held out in, where neither writers nor single rows can be
+PARTS = 10  # that rows are held out in, where neither writers nor single texts can be
 
 Progress = Callable[[str], None]
 Indices = npt.NDArray[np.int64]
@@ -126,10 +126,9 @@ class Fit:
     solution: Solution
 
     def groups(self) -> list[Indices]:
-        """Return the training rows in a few parts, for `without`: the folds, or parts at random where each fold is one row."""
-        if any(len(fold) > 1 for fold in self.folds):
-            return list(self.folds)
-        return _parts(len(self.rows), seed=1)
+        """Return the training rows in at most `PARTS` parts, for `without`: the folds, joined at random where they are more."""
+        folds = self.folds or _together(r.key for r in self.rows)
+        return list(folds) if len(folds) <= PARTS else _parts(folds, seed=1)
 
     def without(self, fold: Indices) -> Student:
         """Return the student as it would be if these rows had not been there."""
@@ -147,13 +146,15 @@ def fit(
     seed: int = 1,
     progress: Progress = lambda _: None,
 ) -> Fit:
-    """Fit on all rows. Settings and calibration come from `validation`, else from rows held out by writer, one by one, or in parts.
+    """Fit on all rows. Settings and calibration come from `validation`, else from rows held out by writer, text by text, or in parts.
+
+    Rows with equal texts are held out together, or one would tell the other's label.
 
     `validation` holds labelled rows that are not among `rows`. `descriptions` say what a label means, in words; a label without one is
     described by its name. Each counts as one more row.
 
     Raises:
-        ValueError: fewer than two in-scope labels, or, without validation rows, a label with a single row.
+        ValueError: fewer than two in-scope labels, or, without validation rows, a label with a single text.
     """
     labels = _labels(rows, need_two=not validation)
     rows = _thin(rows, seed)
@@ -188,10 +189,10 @@ def _labels(rows: Sequence[Row], *, need_two: bool) -> tuple[str, ...]:
     inside = [label for label in labels if label != OUT_OF_SCOPE]
     if len(inside) < 2:
         raise ValueError(f"A student needs at least two labels besides {OUT_OF_SCOPE!r}; the data has {inside}.")
-    count = Counter(r.label for r in rows)
+    count = Counter(label for label, _ in {(r.label, r.key) for r in rows})
     rare = [label for label in labels if count[label] < 2] if need_two else []
     if rare:
-        raise ValueError(f"Each label needs at least two rows; these have one: {', '.join(rare)}.")
+        raise ValueError(f"Each label needs at least two different texts; these have one: {', '.join(map(repr, rare))}.")
     return labels
 
 
@@ -209,22 +210,32 @@ def _thin(rows: Sequence[Row], seed: int) -> Sequence[Row]:
 
 
 def _folds(rows: Sequence[Row], targets: Indices, seed: int) -> list[Indices]:
-    """Hold out writer by writer where the data names at least three, so that held-out rows are as unlike the rest as a new user's."""
-    writers = [r.writer for r in rows]
-    names = sorted({w for w in writers if w is not None})
-    if len(names) >= 3 and None not in writers:
-        of_writer = np.array(writers)
-        folds = [np.flatnonzero(of_writer == name) for name in names]
-        if all(len(set(targets) - set(np.delete(targets, fold))) == 0 for fold in folds):  # no fold takes all rows of a label
+    """Hold out writer by writer where the data names at least three, so that held-out rows are as unlike the rest as a new user's.
+
+    A text that several wrote goes with the first of them.
+    """
+    if all(r.writer is not None for r in rows):
+        first: dict[str, str | None] = {}
+        folds = _together(first.setdefault(r.key, r.writer) for r in rows)
+        takes_no_label = all(len(set(targets) - set(np.delete(targets, fold))) == 0 for fold in folds)
+        if len(folds) >= 3 and takes_no_label:
             return folds
-    if len(rows) <= ROWS_TO_CHOOSE:
-        return [np.array([i]) for i in range(len(rows))]
-    return _parts(len(rows), seed)
+    texts = _together(r.key for r in rows)
+    return texts if len(rows) <= ROWS_TO_CHOOSE else _parts(texts, seed)
 
 
-def _parts(rows: int, seed: int) -> list[Indices]:
-    """Split row numbers at random into at most `PARTS` parts."""
-    return [part for part in np.array_split(np.random.default_rng(seed).permutation(rows), PARTS) if len(part)]
+def _together(names: Iterable[str | None]) -> list[Indices]:
+    """Return the row numbers of each name, in order of appearance."""
+    places: dict[str | None, list[int]] = {}
+    for i, name in enumerate(names):
+        places.setdefault(name, []).append(i)
+    return [np.array(rows) for rows in places.values()]
+
+
+def _parts(folds: Sequence[Indices], seed: int) -> list[Indices]:
+    """Join folds at random into at most `PARTS` parts."""
+    order = np.random.default_rng(seed).permutation(len(folds))
+    return [np.concatenate([folds[i] for i in part]) for part in np.array_split(order, PARTS) if len(part)]
 
 
 def _landmarks(vectors: Matrix, rows: int, seed: int) -> Indices:

@@ -25,6 +25,7 @@ UNUSABLE = {
     "one label": ([Row("a", "x"), Row("b", "x")], "at least two labels"),
     "one label and out of scope": ([Row("a", "x"), Row("b", "x"), Row("c", "oos"), Row("d", "oos")], "at least two labels"),
     "a label with one row": ([*TWO, Row("train a model", "ml_training")], "ml_training"),
+    "a label with one text twice": ([*TWO, Row("train a model", "ml_training"), Row("Train a  model", "ml_training")], "ml_training"),
     "out of scope with one row": ([*TWO, Row("hi", "oos")], "oos"),
 }
 
@@ -68,6 +69,13 @@ def test_a_held_out_row_does_not_find_itself(encoder: Encoder) -> None:
     assert (seen_scores.nearness > 0.99).all()
     rows = np.arange(len(TWO))
     assert (made.held_out.values[rows, made.targets] < seen_scores.values[rows, made.targets]).all()
+
+
+def test_a_held_out_row_does_not_find_its_copy(encoder: Encoder) -> None:
+    """They are held out with it, so that nothing near is left."""
+    made = fit([*TWO, *(Row(f" {r.text.upper()}", r.label) for r in TWO)], encoder)
+
+    assert (made.held_out.nearness < 0.95).all()
 
 
 def test_validation_rows_calibrate_when_they_are_given(encoder: Encoder) -> None:
@@ -187,3 +195,29 @@ def test_rows_are_held_out_once_and_with_their_writer(labels: list[int], writers
     by_writer = [[i for i in range(len(rows)) if i % writers == w] for w in range(writers)]
     rest_has_all = all({labels[i] for i in range(len(rows)) if i not in fold} == set(labels) for fold in by_writer)
     assert [fold.tolist() for fold in folds] == (by_writer if known and rest_has_all else [[i] for i in range(len(rows))])
+
+
+@given(texts=st.lists(st.sampled_from("a A ａ b c d e f g h".split()), min_size=3, max_size=40), written=st.booleans(), many=st.booleans())
+def test_equal_texts_are_held_out_together(texts: list[str], written: bool, many: bool) -> None:
+    """Whoever wrote them, whatever their case or width, in folds of one text and in parts: no copy is left to tell the label."""
+    rows = [Row(text, "x", f"w{i % 4}" if written else None) for i, text in enumerate(texts)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("optimizers.student.ROWS_TO_CHOOSE", 2 if many else 100)
+        folds = _folds(rows, np.zeros(len(rows), np.int64), 1)
+
+    assert sorted(i for fold in folds for i in fold) == list(range(len(rows)))
+    fold_of = {i: number for number, fold in enumerate(folds) for i in fold}
+    assert all(fold_of[i] == fold_of[j] for i, a in enumerate(rows) for j, b in enumerate(rows) if a.key == b.key)
+
+
+@pytest.mark.parametrize("validation", [(), ROWS[::4]], ids=["held out", "with validation rows"])
+def test_rows_are_taken_out_in_a_few_parts_with_their_copies(encoder: Encoder, validation: list[Row]) -> None:
+    """One copy among many texts makes no part of each text, and stands in the part of its like."""
+    made = fit([*ROWS, ROWS[0]], encoder, validation=validation)
+
+    parts = [set(part.tolist()) for part in made.groups()]
+
+    assert sorted(i for part in parts for i in part) == list(range(len(ROWS) + 1))
+    assert len(parts) == 10
+    assert any({0, len(ROWS)} <= part for part in parts)
