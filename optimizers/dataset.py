@@ -11,6 +11,10 @@ from pathlib import Path
 
 from service.routing.history import Said
 
+EXAMPLE = '{"text": "is the pipeline up", "label": "health_check"}'
+DESCRIBED = '{"label": "health_check", "description": "whether services run"}'
+SHOWN = 60  # characters of a line that is no row
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -36,12 +40,12 @@ def read_rows(path: Path) -> list[Row]:
     """Read one file, or all `*.jsonl` and `*.jsonl.gz` files of a folder in order of name.
 
     Raises:
-        ValueError: a line is not an object with `text` and `label`; the message names file and line.
+        ValueError: a line is no row; the message names file and line.
         FileNotFoundError: there is no such file, or the folder has none.
     """
     files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
     if not files:
-        raise FileNotFoundError(f"{path} holds no .jsonl file")
+        raise FileNotFoundError(f"{path} holds no .jsonl file, that is, one JSON object a line, such as {EXAMPLE}.")
     return [row for file in files for row in _read_file(file)]
 
 
@@ -58,16 +62,21 @@ def _read_file(path: Path) -> Iterable[Row]:
 def _read_line(line: str, place: str) -> Row:
     try:
         data = json.loads(line)
-        row = Row(data["text"], data["label"], data.get("writer"), tuple(data.get("history") or ()))
+        text, label, writer, history = data["text"], data["label"], data.get("writer"), data.get("history")
     except (ValueError, KeyError, TypeError, RecursionError) as exc:
-        raise ValueError(f'{place}: expected {{"text": ..., "label": ...}} on one line: {exc!r}') from exc
-    if not all(isinstance(part, str) and part for part in (row.text, row.label)):
+        raise ValueError(f"{place}: expected one JSON object a line, such as {EXAMPLE}, not {line.strip()[:SHOWN]!r}.") from exc
+    if not all(isinstance(part, str) and part.strip() for part in (text, label)):
         raise ValueError(f"{place}: text and label must be texts that are not empty.")
-    if not isinstance(data.get("history") or [], list) or not all(isinstance(utterance, str) for utterance in row.history):
-        raise ValueError(f"{place}: history must be a list of texts.")
-    if any("\ud800" <= c <= "\udfff" for part in (row.text, row.label, *row.history) for c in part):
-        raise ValueError(f"{place}: half of a surrogate pair is no text; it cannot be written in UTF-8.")
+    if not isinstance(writer, str | None) or not isinstance(history, list | None) or not all(isinstance(u, str) for u in history or ()):
+        raise ValueError(f"{place}: writer must be a text, and history a list of texts.")
+    row = Row(text, label, writer, tuple(history or ()))
+    _refuse_surrogates(place, row.text, row.label, *row.history)
     return row
+
+
+def _refuse_surrogates(place: str, *texts: str) -> None:
+    if any("\ud800" <= c <= "\udfff" for text in texts for c in text):
+        raise ValueError(f"{place}: half of a surrogate pair is no text; it cannot be written in UTF-8.")
 
 
 def said_before(row: Row) -> list[Said]:
@@ -81,16 +90,25 @@ def read_descriptions(path: Path) -> dict[str, list[str]]:
     Each has the label as `label`, `name` or `service`, and a `description`; further ones may lie deeper, such as those of its intents.
 
     Raises:
-        ValueError: the file is not such a list.
+        ValueError: the file is not such a list, or has no label, or one twice; the message names the file and the entry.
     """
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
-        found = {next(e[k] for k in ("label", "name", "service") if k in e): _descriptions(e) for e in entries}
-    except (ValueError, TypeError, StopIteration, RecursionError) as exc:
-        raise ValueError(f'{path}: expected a JSON list of {{"label": ..., "description": ...}}.') from exc
-    without = [str(label) for label, texts in found.items() if not isinstance(label, str) or not texts]
-    if without or not found:
-        raise ValueError(f"{path}: each label must be a text and have a description that is not empty: {', '.join(without[:5]) or 'none'}.")
+        texts = [_descriptions(entry) for entry in entries]
+    except (ValueError, TypeError, RecursionError) as exc:
+        raise ValueError(f"{path}: expected a JSON list such as [{DESCRIBED}]: {exc}") from exc
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{path}: expected a JSON list with at least one label, such as [{DESCRIBED}].")
+    found: dict[str, list[str]] = {}
+    for number, (entry, described) in enumerate(zip(entries, texts, strict=True), 1):
+        place = f"{path}: entry {number}"
+        label = next((entry[k] for k in ("label", "name", "service") if k in entry), None) if isinstance(entry, dict) else None
+        if not isinstance(label, str) or not label.strip() or not described:
+            raise ValueError(f"{place}: expected a label and a description that are not empty, such as {DESCRIBED}.")
+        _refuse_surrogates(place, label, *described)
+        if label in found:
+            raise ValueError(f"{place}: the label {label!r} is there twice.")
+        found[label] = described
     return found
 
 

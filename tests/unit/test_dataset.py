@@ -125,16 +125,37 @@ def test_descriptions_are_gathered_from_all_depths(tmp_path: Path) -> None:
     assert read_descriptions(path) == {"s": ["one", "two"], "t": ["x"]}
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", "[1]", '[{"label": "a"}]', '[{"label": 1, "description": "x"}]', '[{"description": "x"}]', "null"]
-)
-def test_a_broken_list_of_descriptions_is_an_error_that_names_the_file(tmp_path: Path, content: str) -> None:
-    """Not a trace."""
+BROKEN_LISTS = {
+    "empty": ("", "expected a JSON list"),
+    "cut off": ('[\n{"label": "a",', "line 2"),
+    "null": ("null", "expected a JSON list"),
+    "an object": ('{"label": "a", "description": "x"}', "expected a JSON list"),
+    "too deep": ("[" * 100_000, "expected a JSON list"),
+    "no entry": ("[]", "at least one label"),
+    "a number": ("[1]", "entry 1"),
+    "a text": ('["a label and a name"]', "entry 1"),
+    "no description": ('[{"label": "a", "description": "x"}, {"label": "b"}]', "entry 2"),
+    "a blank description": ('[{"label": "a", "description": " "}]', "entry 1"),
+    "no label": ('[{"description": "x"}]', "entry 1"),
+    "a label that is a number": ('[{"label": 1, "description": "x"}]', "entry 1"),
+    "an empty label": ('[{"label": "", "description": "x"}]', "entry 1"),
+    "a blank label": ('[{"label": " ", "description": "x"}]', "entry 1"),
+    "a label twice": ('[{"label": "a", "description": "x"}, {"name": "a", "description": "y"}]', "entry 2: the label 'a' is there twice"),
+    "half a surrogate pair in a label": ('[{"label": "\\ud800", "description": "x"}]', "entry 1: half of a surrogate pair"),
+    "half a surrogate pair, deeper": ('[{"label": "a", "intents": [{"description": "\\udfff"}]}]', "entry 1: half of a surrogate pair"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), BROKEN_LISTS.values(), ids=BROKEN_LISTS)
+def test_a_broken_list_of_descriptions_is_named_by_file_and_entry(tmp_path: Path, content: str, said: str) -> None:
+    """On one line, with what is wrong."""
     path = tmp_path / "c.json"
     path.write_text(content)
 
-    with pytest.raises(ValueError, match=r"c\.json"):
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: .*{re.escape(said)}") as caught:
         read_descriptions(path)
+
+    assert "\n" not in str(caught.value)
 
 
 def test_the_manifest_is_true() -> None:
@@ -206,6 +227,15 @@ MALFORMED = {
     "label is null": '{"text": "where", "label": null}\n',
     "label is empty": '{"text": "where", "label": ""}\n',
     "label is a list": '{"text": "where", "label": ["gap_analysis"]}\n',
+    "label is blank": '{"text": "where", "label": " "}\n',
+    "writer is a list": '{"text": "where", "label": "gap_analysis", "writer": ["a"]}\n',
+    "writer is a number": '{"text": "where", "label": "gap_analysis", "writer": 1}\n',
+    "writer is false": '{"text": "where", "label": "gap_analysis", "writer": false}\n',
+    "history is a number": '{"text": "where", "label": "gap_analysis", "history": 0}\n',
+    "history is a text": '{"text": "where", "label": "gap_analysis", "history": "before"}\n',
+    "history is an object": '{"text": "where", "label": "gap_analysis", "history": {}}\n',
+    "history has a number": '{"text": "where", "label": "gap_analysis", "history": ["before", 1]}\n',
+    "half a surrogate pair": '{"text": "where", "label": "gap_analysis", "history": ["\\ud800"]}\n',
 }
 
 
@@ -220,6 +250,21 @@ def test_a_malformed_line_is_named_by_file_and_number(tmp_path: Path, line: str,
     for where in (path, tmp_path):
         with pytest.raises(ValueError, match=rf"{re.escape(str(path))}:2: "):
             read_rows(where)
+
+
+@pytest.mark.parametrize("content", ["text,label\nwhere,gap\n", '"text"\t"label"\n', "[\n" + GOOD + "]\n"], ids=["CSV", "TSV", "a list"])
+def test_a_file_of_another_format_is_told_what_is_expected(tmp_path: Path, content: str) -> None:
+    """With a line that would do, and the line that does not."""
+    path = tmp_path / "rows.csv"
+    path.write_text(content)
+
+    with pytest.raises(ValueError, match=r"rows\.csv:1: expected one JSON object a line, such as ") as caught:
+        read_rows(path)
+
+    said = str(caught.value)
+    example = said[said.index("{") : said.index("}") + 1]
+    assert json.loads(example).keys() == {"text", "label"}
+    assert said.endswith(f"not {content.splitlines()[0]!r}.")
 
 
 def test_a_folder_is_read_in_order_of_name_plain_and_compressed(tmp_path: Path) -> None:
