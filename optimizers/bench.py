@@ -254,6 +254,8 @@ def bench(
     """
     progress("reading")
     test_rows = read_rows(test) + [Row(r.text, OUT_OF_SCOPE, None, r.history) for r in (read_rows(outside) if outside else [])]
+    if all(r.label == OUT_OF_SCOPE for r in test_rows):
+        raise ValueError(f"{test} has no in-scope row.")
     rows, validation_rows, removed = keep_apart(read_rows(train), read_rows(validation) if validation else [], test_rows)
     words = read_descriptions(catalog) if catalog else {}
     given = len(rows) + len(validation_rows)
@@ -298,7 +300,7 @@ def _held_out(fitted: Fit, student: Student, validation: Sequence[Row], words: M
         return evaluate_once(student, validation).held_out
     if not any(r.history for r in fitted.rows):
         return read_held_out(fitted)
-    part = fitted.groups()[0]
+    part = next(some for some in fitted.groups() if any(fitted.rows[i].label != OUT_OF_SCOPE for i in some))
     return evaluate_once(fitted.without(part).knowing(words), [fitted.rows[i] for i in part]).held_out
 
 
@@ -307,8 +309,6 @@ def evaluate_once(student: Student, rows: Sequence[Row]) -> Evaluated:
     encodings = student.encoder.encode_many([r.text for r in rows])
     readings = History(packaged()).read_all(student, encodings, [said_before(r) for r in rows])
     inside = [(row, reading) for row, reading in zip(rows, readings, strict=True) if row.label != OUT_OF_SCOPE]
-    if not inside:
-        raise ValueError("The test set has no in-scope row.")
     return Evaluated(
         tuple(row for row, _ in inside),
         tuple(tuple(islice(reading.probabilities, TOP)) for _, reading in inside),

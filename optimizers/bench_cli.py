@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Measure understanding on labelled files.", no_args_is_help=True, rich_markup_mode="markdown")
 out, err = Console(), Console(stderr=True)
 FILE = {"exists": True, "readable": True}
+STDOUT = Path("-")
 SHOWN_CONFUSIONS = 5
 
 
@@ -45,6 +46,7 @@ def intents(
         Path | None,
         typer.Option(
             **FILE,
+            dir_okay=False,
             help='The labels to choose from: a JSON list of {"label": ..., "description": ...}; those without rows are told by it.',
         ),
     ] = None,
@@ -57,9 +59,9 @@ def intents(
     report: Annotated[Path | None, typer.Option(help="Write an HTML page: reliability, risk against coverage, confusions.")] = None,
 ) -> None:
     """Fit a student on labelled requests, choose and calibrate on validation, evaluate once on test."""
-    for target in (json_file, report):
-        if target is not None and not target.absolute().parent.is_dir():
-            raise _exit(f"There is no folder {target.absolute().parent} to write {target.name} to.")
+    for target in (report, json_file if json_file != STDOUT else None):
+        if target is not None:
+            _check_writable(target)
     with shown(err) as progress:
         progress("loading the encoder and scikit-learn")
         from optimizers.bench import bench as measure
@@ -70,18 +72,31 @@ def intents(
             measured = measure(train, val, test, oos, catalog=catalog, encoder=encoder, risk_target=risk_target, progress=progress)
         except (ValueError, OSError, ConfigurationError) as exc:
             raise _exit(str(exc)) from exc
+    figures = json.dumps(asdict(measured.figures), indent=2)
+    if json_file == STDOUT:
+        typer.echo(figures)
+    else:
+        _show(measured)
+    try:
+        if json_file is not None and json_file != STDOUT:
+            json_file.write_text(figures + "\n", encoding="utf-8")
         if report is not None:
-            progress(f"drawing {report}")
             from optimizers.report import write_report
 
             write_report(measured, report, title=f"{train.name} → {test.name}")
-    figures = json.dumps(asdict(measured.figures), indent=2)
-    if json_file == Path("-"):
-        typer.echo(figures)
-        return
-    if json_file is not None:
-        json_file.write_text(figures + "\n", encoding="utf-8")
-    _show(measured)
+    except OSError as exc:
+        raise _exit(f"What was measured cannot be written: {exc}") from exc
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse, before minutes of fitting, a file that cannot be written after them."""
+    folder = path.absolute().parent
+    if os.path.isdir(path):
+        raise _exit(f"{path} is a folder; name a file in it.")
+    if not os.path.isdir(folder):
+        raise _exit(f"There is no folder {folder} to write {path.name} to.")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise _exit(f"There is no permission to write {path}.")
 
 
 def _show(measured: "Benchmark") -> None:
@@ -143,5 +158,5 @@ def _number(value: float | None) -> str:
 
 
 def _exit(message: str) -> typer.Exit:
-    err.print(message, style="red", markup=False)
+    err.print(message, style="red", markup=False, soft_wrap=True)
     return typer.Exit(2)

@@ -1,6 +1,7 @@
 """The benchmark: no test text helps, every figure is what it says, and the page shows data as text."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -148,12 +149,23 @@ def test_a_catalogue_and_histories_give_their_figures(files: dict[str, Path], tm
     assert (made["accuracy_first"], made["accuracy_after"], made["accuracy_new"], made["top3_new"]) == (1.0, 1.0, 1.0, 1.0)
 
 
+def test_a_few_rows_with_histories_are_enough(files: dict[str, Path]) -> None:
+    """Thresholds are chosen on a held-out part that has an in-scope row, whichever comes first."""
+    rows = [*((t, "oos") for t in OOS), *((t, "gap") for t in GAP[1:3]), *((t, "health") for t in HEALTH[:2])]
+    files["train"].write_text("".join(json.dumps({"text": t, "label": label, "history": ["U: hello"]}) + "\n" for t, label in rows))
+
+    result = CliRunner().invoke(app, ["intents", f"--train={files['train']}", f"--test={files['test']}", "--json=-"])
+
+    assert json.loads(result.stdout)["coverage_at_risk"] == 0.0
+
+
 BROKEN = {
     "no JSON": ("hello\n", "train.jsonl:1"),
     "no label": ('{"text": "a"}\n', "train.jsonl:1"),
     "an empty text": ('{"text": "", "label": "a"}\n', "not empty"),
     "history of numbers": ('{"text": "a", "label": "a", "history": [1]}\n', "history"),
     "history that is a text": ('{"text": "a", "label": "a", "history": "before"}\n', "history"),
+    "writer that is a list": ('{"text": "a", "label": "a", "writer": ["a"]}\n', "train.jsonl:1"),
     "half a surrogate pair": ('{"text": "\\ud800", "label": "a"}\n', "surrogate"),
     "one label": ('{"text": "a", "label": "a"}\n{"text": "b", "label": "a"}\n', "at least two labels"),
     "nothing": ("", "at least two labels"),
@@ -171,6 +183,18 @@ def test_a_file_that_cannot_be_used_is_named(files: dict[str, Path], content: st
     assert said in " ".join(result.stderr.split())
 
 
+def test_a_catalogue_that_cannot_be_used_is_named_before_the_work(files: dict[str, Path], tmp_path: Path) -> None:
+    """With the entry."""
+    catalog = tmp_path / "catalog.json"
+    catalog.write_text('[{"label": "gap", "description": "\\ud800"}]')
+
+    result = CliRunner().invoke(app, ["intents", f"--train={files['train']}", f"--test={files['test']}", f"--catalog={catalog}"])
+
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith(f"{catalog}: entry 1: half of a surrogate pair")
+    assert "encoding" not in result.stderr
+
+
 def test_a_compressed_file_that_is_cut_off_is_named(files: dict[str, Path], tmp_path: Path) -> None:
     """Not a stack trace."""
     cut = tmp_path / "cut.jsonl.gz"
@@ -182,21 +206,47 @@ def test_a_compressed_file_that_is_cut_off_is_named(files: dict[str, Path], tmp_
     assert "cut.jsonl.gz" in result.stderr.replace("\n", "")
 
 
-def test_a_test_set_that_is_all_out_of_scope_is_refused(files: dict[str, Path]) -> None:
+@pytest.mark.parametrize("rows", [[], [("a poem", "oos")]], ids=["nothing", "out of scope only"])
+def test_a_test_set_without_an_in_scope_row_is_refused_before_the_work(files: dict[str, Path], rows: list[tuple[str, str]]) -> None:
     """There is no accuracy to report."""
-    write(files["test"], [("a poem", "oos")])
+    write(files["test"], rows)
 
     result = CliRunner().invoke(app, ["intents", f"--train={files['train']}", f"--test={files['test']}"])
 
     assert result.exit_code == 2
-    assert "no in-scope row" in result.stderr
+    assert f"{files['test']} has no in-scope row" in result.stderr
+    assert "encoding" not in result.stderr
 
 
-def test_a_report_that_cannot_be_written_is_said_before_the_work(files: dict[str, Path], tmp_path: Path) -> None:
-    """Minutes of fitting are not thrown away."""
-    result = CliRunner().invoke(
-        app, ["intents", f"--train={files['train']}", f"--test={files['test']}", f"--report={tmp_path / 'none' / 'r.html'}"]
-    )
+@pytest.mark.parametrize("option", ["json", "report"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [(".", "is a folder"), ("none/x", "There is no folder"), ("train.jsonl/x", "There is no folder"), ("x" * 300, "cannot be written")],
+    ids=["a folder", "in no folder", "in a file", "a name too long"],
+)
+def test_a_result_that_cannot_be_written_is_told_on_one_line(
+    files: dict[str, Path], tmp_path: Path, option: str, name: str, said: str
+) -> None:
+    """Before minutes of fitting where that can be known, else after the figures were shown."""
+    arguments = ["intents", f"--train={files['train']}", f"--test={files['test']}", f"--{option}={tmp_path / name}"]
+
+    result = CliRunner().invoke(app, arguments)
+
+    assert (result.exit_code, type(result.exception)) == (2, SystemExit)
+    assert said in result.stderr.splitlines()[-1]
+    assert ("fitting" in result.stderr) is ("accuracy" in result.stdout) is (said == "cannot be written")
+
+
+@pytest.mark.parametrize("name", ["new.json", "old.json"])
+def test_a_result_without_permission_is_told_before_the_work(
+    files: dict[str, Path], tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the file where there is one, else of its folder."""
+    (tmp_path / "old.json").touch()
+    asked = tmp_path / name if name == "old.json" else tmp_path
+    monkeypatch.setattr("os.access", lambda path, mode: not (mode == os.W_OK and Path(path) == asked))  # root may write anywhere
+
+    result = CliRunner().invoke(app, ["intents", f"--train={files['train']}", f"--test={files['test']}", f"--json={tmp_path / name}"])
 
     assert result.exit_code == 2
-    assert "There is no folder" in result.stderr
+    assert result.stderr == f"There is no permission to write {tmp_path / name}.\n"
