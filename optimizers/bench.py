@@ -126,7 +126,7 @@ class Figures:
         risk: share of those that are wrong.
         top3: share of in-scope test rows whose label is among the three likeliest.
         accuracy_first, accuracy_after: of rows without a history, and of rows with one.
-        accuracy_new, top3_new: of rows whose label has no training row, only a description.
+        accuracy_new, top3_new: of rows whose label has no training row, only a description; None without such rows.
         oos_auroc, oos_recall_at_95_inscope: how out-of-scope rows are told from in-scope rows.
         latency_ms: p50 and p99 of the whole student, one text at a time, one thread.
         fit_seconds: encoding, fitting, choosing and calibrating.
@@ -198,7 +198,7 @@ class Benchmark:
         """The numbers."""
         e, correct = self.evaluated, self.evaluated.correct
         acted, after = e.acted(self.policy), np.array([bool(r.history) for r in e.rows])
-        new = ~np.isin([r.label for r in e.rows], self.fit.student.practised)
+        new = np.isin([r.label for r in e.rows], self.student.labels[len(self.student.practised) :])
         accuracy = Figure.share(int(correct.sum()), len(correct))
         risk = Figure.share(int((~correct[acted]).sum()), int(acted.sum()))
         return Figures(

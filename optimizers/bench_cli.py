@@ -22,6 +22,7 @@ out, err = Console(), Console(stderr=True)
 FILE = {"exists": True, "readable": True}
 STDOUT = Path("-")
 SHOWN_CONFUSIONS = 5
+SHOWN_UNKNOWN = 10
 
 
 @app.callback()
@@ -116,15 +117,14 @@ def _show(measured: "Benchmark") -> None:
         out.print(f"Too few held-out rows prove an error of at most {figures.risk_target:.1%}: the student would act alone on nothing.")
     unknown = sorted({row.label for row in measured.evaluated.rows} - set(measured.student.labels))
     if unknown:
-        out.print(
-            f"Labels of test rows that no training row and no description has, so all wrong: {', '.join(unknown[:10])}.", highlight=False
-        )
+        named = ", ".join(map(repr, unknown[:SHOWN_UNKNOWN]))
+        out.print(f"Labels of test rows that no training row and no description has, so all wrong: {named}.", markup=False, highlight=False)
     if measured.left_out:
         out.print(
             f"{measured.left_out} training and validation rows have a label that is not in the catalogue; not fitted on.", highlight=False
         )
-    for confusion in measured.confusions()[:SHOWN_CONFUSIONS]:
-        out.print(f"{confusion.count} x {confusion.label} read as {confusion.read}: {confusion.texts[0]!r}", markup=False, highlight=False)
+    for c in measured.confusions()[:SHOWN_CONFUSIONS]:
+        out.print(f"{c.count} x {c.label!r} read as {c.read!r}: {c.texts[0]!r}", markup=False, highlight=False)
 
 
 def _lines(f: "Figures") -> list[tuple[str, str]]:
@@ -135,7 +135,7 @@ def _lines(f: "Figures") -> list[tuple[str, str]]:
         ("right label among the three likeliest", f"{f.top3:.4f}"),
         *_where("accuracy of rows without a history", f.accuracy_first if f.accuracy_after is not None else None),
         *_where("accuracy of rows with a history", f.accuracy_after),
-        *_where("accuracy of labels without training rows", f.accuracy_new),
+        *_where("accuracy of labels told by description alone", f.accuracy_new),
         *_where("such a label among the three likeliest", f.top3_new),
         ("expected calibration error", f"{f.ece:.4f}"),
         (f"coverage at risk {f.risk_target:.1%}", f"{f.coverage_at_risk:.4f}"),

@@ -149,6 +149,35 @@ def test_a_catalogue_and_histories_give_their_figures(files: dict[str, Path], tm
     assert (made["accuracy_first"], made["accuracy_after"], made["accuracy_new"], made["top3_new"]) == (1.0, 1.0, 1.0, 1.0)
 
 
+@pytest.mark.parametrize("described", [False, True], ids=["without a catalogue", "in another's catalogue"])
+def test_a_label_that_nothing_tells_is_not_counted_as_told_by_description(files: dict[str, Path], tmp_path: Path, described: bool) -> None:
+    """It is named as always wrong, in no figure of its own."""
+    write(files["test"], [(GAP[4], "gap"), ("play a song", "music")])
+    catalog = tmp_path / "catalog.json"
+    catalog.write_text(json.dumps([{"label": label, "description": "x y z"} for label in ("gap", "<b>health</b>", "weather")]))
+    options = [f"--train={files['train']}", f"--test={files['test']}", *([f"--catalog={catalog}"] if described else [])]
+
+    shown = CliRunner().invoke(app, ["intents", *options, f"--json={tmp_path / 'r.json'}"]).stdout
+
+    made = json.loads((tmp_path / "r.json").read_text())
+    assert (made["accuracy"], made["accuracy_new"], made["top3_new"]) == (0.5, None, None)
+    assert "by description" not in shown
+    assert "all wrong: 'music'." in " ".join(shown.split())
+
+
+def test_labels_and_texts_reach_the_terminal_as_text(files: dict[str, Path], tmp_path: Path) -> None:
+    """Neither a control character nor markup of the table's is obeyed."""
+    odd = ["[/red]", "\x1b[2Jwipe", "two\nlines", "\u202eturned"]
+    write(files["test"], [(GAP[4], "gap"), *((f"did the \x1b[31m job fail {label}", label) for label in odd)])
+
+    result = CliRunner().invoke(app, ["intents", f"--train={files['train']}", f"--test={files['test']}"], env={"COLUMNS": "400"})
+
+    assert result.exit_code == 0
+    assert all(c.isprintable() or c == "\n" for c in result.stdout)
+    assert all(f"1 x {label!r} read as '<b>health</b>': " in result.stdout for label in odd)
+    assert f"all wrong: {', '.join(map(repr, sorted(odd)))}." in result.stdout
+
+
 def test_a_few_rows_with_histories_are_enough(files: dict[str, Path]) -> None:
     """Thresholds are chosen on a held-out part that has an in-scope row, whichever comes first."""
     rows = [*((t, "oos") for t in OOS), *((t, "gap") for t in GAP[1:3]), *((t, "health") for t in HEALTH[:2])]
