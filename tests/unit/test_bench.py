@@ -2,17 +2,20 @@
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from optimizers.bench import Evaluated, expected_calibration_error, keep_apart
+from optimizers.bench import Evaluated, expected_calibration_error, keep_apart, time_reading
 from optimizers.bench_cli import app
 from optimizers.dataset import Row
+from optimizers.student import fit
+from service.routing.encoder import Encoder, Encoding
 from service.routing.policy import Policy
-from tests.small_data import GAP, HEALTH, OOS
+from tests.small_data import GAP, HEALTH, OOS, TWO
 
 POLICY = Policy(refuse_above=0.5, act_above=0.8, clarify_below=0.5, accepted_in_scope=0.95, risk_target=0.02, coverage=0.5)
 
@@ -147,6 +150,24 @@ def test_a_catalogue_and_histories_give_their_figures(files: dict[str, Path], tm
     made = json.loads(result.stdout)
     assert made["labels"] == 3
     assert (made["accuracy_first"], made["accuracy_after"], made["accuracy_new"], made["top3_new"]) == (1.0, 1.0, 1.0, 1.0)
+
+
+def test_a_row_is_timed_with_its_history(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its utterances are encoded within the time; a text without a history is read alone."""
+    heard: list[str] = []
+
+    class Listening(Encoder):
+        def encode_short(self, texts: Iterable[str]) -> dict[str, Encoding]:
+            heard.extend(kept := list(texts))
+            return super().encode_short(kept)
+
+    monkeypatch.setattr("optimizers.bench.Encoder", Listening)
+    rows = [Row(GAP[4], "gap_analysis", None, (f"U: {GAP[0]}", "S: Two regions do.")), Row(HEALTH[4], "health_check")]
+
+    taken = time_reading(fit(TWO, encoder).student, rows)
+
+    assert heard == [GAP[0], "Two regions do."]
+    assert 0.0 < taken["p50"] <= taken["p99"]
 
 
 @pytest.mark.parametrize("described", [False, True], ids=["without a catalogue", "in another's catalogue"])
