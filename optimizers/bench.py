@@ -305,9 +305,10 @@ def _held_out(fitted: Fit, student: Student, validation: Sequence[Row], words: M
 
 
 def evaluate_once(student: Student, rows: Sequence[Row]) -> Evaluated:
-    """Read every row, after its history where it has one."""
-    encodings = student.encoder.encode_many([r.text for r in rows])
-    readings = History(packaged()).read_all(student, encodings, [said_before(r) for r in rows])
+    """Read every row, after its history where it has one and the encoder is one that histories are read with."""
+    encodings, history = student.encoder.encode_many([r.text for r in rows]), History(packaged())
+    in_context = history.reads(student.encoder)
+    readings = history.read_all(student, encodings, [said_before(r) for r in rows]) if in_context else student.read_all(encodings)
     inside = [(row, reading) for row, reading in zip(rows, readings, strict=True) if row.label != OUT_OF_SCOPE]
     return Evaluated(
         tuple(row for row, _ in inside),
@@ -338,7 +339,7 @@ def time_reading(student: Student, rows: Sequence[Row]) -> dict[str, float]:
             single.read(row.text)
         for text, earlier in [(row.text, said_before(row)) for row in spread]:
             started = time.perf_counter()
-            if earlier:
+            if earlier and history.reads(single.encoder):
                 history.read(single, single.encoder.encode(text), earlier)
             else:
                 single.read(text)

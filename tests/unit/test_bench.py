@@ -2,18 +2,18 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from optimizers.bench import Evaluated, expected_calibration_error, keep_apart, time_reading
+from optimizers.bench import Evaluated, evaluate_once, expected_calibration_error, keep_apart, time_reading
 from optimizers.bench_cli import app
 from optimizers.dataset import Row
 from optimizers.student import fit
-from service.routing.encoder import Encoder, Encoding
+from service.routing.encoder import MAX_TOKENS, Encoder, Encoding
 from service.routing.policy import Policy
 from tests.small_data import GAP, HEALTH, OOS, TWO
 
@@ -168,6 +168,28 @@ def test_a_row_is_timed_with_its_history(encoder: Encoder, monkeypatch: pytest.M
 
     assert heard == [GAP[0], "Two regions do."]
     assert 0.0 < taken["p50"] <= taken["p99"]
+
+
+def test_another_encoder_reads_each_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the service: what histories weigh was learned on the packaged encoder's vectors, here of twice the length."""
+
+    class Half(Encoder):
+        def __init__(self, folder: Path | None = None, *, threads: int = 1) -> None:
+            super().__init__(folder, threads=threads)
+            self.name = "half"
+
+        def encode_many(self, texts: Sequence[str], *, batch: int = 32, most: int = MAX_TOKENS) -> list[Encoding]:
+            whole = super().encode_many(texts, batch=batch, most=most)
+            return [Encoding(e.vector[: len(e.vector) // 2] * np.float32(2**0.5), e.tokens) for e in whole]
+
+    monkeypatch.setattr("optimizers.bench.Encoder", Half)
+    student = fit(TWO, Half()).student
+    alone, after = Row(GAP[4], "gap_analysis"), Row(GAP[4], "gap_analysis", None, (f"U: {HEALTH[0]}", "S: Yes."))
+
+    read = evaluate_once(student, [alone, after])
+
+    assert read.probability[0] == read.probability[1]
+    assert time_reading(student, [alone, after])["p50"] > 0.0
 
 
 @pytest.mark.parametrize("described", [False, True], ids=["without a catalogue", "in another's catalogue"])
