@@ -29,6 +29,7 @@ from service.routing.student import OUT_OF_SCOPE, Student
 
 BINS = 15  # of equal width, as in Guo et al. 2017
 FEWEST_VALIDATION_ROWS = 100
+DRAWS = 500  # of test sets on which a calibrated student is measured
 TIMED_ROWS = 500
 WARM_UP = 20
 SHOWN_TEXTS = 3
@@ -122,6 +123,7 @@ class Figures:
     Attributes:
         accuracy: share of in-scope test rows whose best label is right; the interval is Wilson's, 95 %.
         ece: expected calibration error of the best label's probability.
+        ece_by_chance: what a perfectly calibrated student would stay below in 95 % of such test sets; an `ece` below it proves no fault.
         coverage_at_risk: share of in-scope test rows that the student acts on alone under the thresholds chosen for `risk_target`.
         risk: share of those that are wrong.
         top3: share of in-scope test rows whose label is among the three likeliest.
@@ -144,6 +146,7 @@ class Figures:
     accuracy_new: float | None
     top3_new: float | None
     ece: float
+    ece_by_chance: float
     coverage_at_risk: float
     risk: float | None
     risk_interval: tuple[float, float]
@@ -211,6 +214,7 @@ class Benchmark:
             accuracy_new=_share(correct[new]),
             top3_new=_share(e.among_top[new]),
             ece=expected_calibration_error(e.probability, correct),
+            ece_by_chance=calibration_error_by_chance(e.probability),
             coverage_at_risk=float(acted.mean()),
             risk=risk.value if risk.n else None,
             risk_interval=(risk.low, risk.high),
@@ -322,8 +326,14 @@ def evaluate_once(student: Student, rows: Sequence[Row]) -> Evaluated:
 def expected_calibration_error(probability: Array, correct: Flags, bins: int = BINS) -> float:
     """Return the mean distance of probability and accuracy over bins of equal width, weighted by rows (Naeini et al. 2015)."""
     place = np.clip((probability * bins).astype(np.int64), 0, bins - 1)
-    gaps = [abs(probability[place == b].mean() - correct[place == b].mean()) * (place == b).mean() for b in np.unique(place)]
-    return float(sum(gaps))
+    return float(np.abs(np.bincount(place, probability - correct)).sum() / len(probability))
+
+
+def calibration_error_by_chance(probability: Array) -> float:
+    """Return the error that a student which is right as often as it says stays below in 95 % of test sets (Bröcker and Smith 2007)."""
+    random = np.random.default_rng(1)
+    drawn = [expected_calibration_error(probability, random.random(len(probability)) < probability) for _ in range(DRAWS)]
+    return float(np.quantile(drawn, 0.95))
 
 
 def time_reading(student: Student, rows: Sequence[Row]) -> dict[str, float]:

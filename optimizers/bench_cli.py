@@ -108,10 +108,6 @@ def _show(measured: "Benchmark") -> None:
     for name, value in _lines(figures):
         table.add_row(name, value)
     out.print(table)
-    removed = {name: count for name, count in measured.removed.items() if count}
-    if removed:
-        what = " and ".join(f"{count} of {name}" for name, count in removed.items())
-        out.print(f"Rows left out because a later set has the same text: {what}.", highlight=False)
     out.print(f"Settings and thresholds were chosen on {measured.chosen_on}.", highlight=False)
     if figures.act_above > 1.0:
         out.print(f"Too few held-out rows prove an error of at most {figures.risk_target:.1%}: the student would act alone on nothing.")
@@ -137,12 +133,13 @@ def _lines(f: "Figures") -> list[tuple[str, str]]:
         *_where("accuracy of rows with a history", f.accuracy_after),
         *_where("accuracy of labels told by description alone", f.accuracy_new),
         *_where("such a label among the three likeliest", f.top3_new),
-        ("expected calibration error", f"{f.ece:.4f}"),
+        ("expected calibration error", f"{f.ece:.4f} (by chance ≤ {f.ece_by_chance:.4f})"),
         (f"coverage at risk {f.risk_target:.1%}", f"{f.coverage_at_risk:.4f}"),
         ("observed risk among those", _number(f.risk)),
         ("out of scope: AUROC", _number(f.oos_auroc)),
         ("out of scope: recall, 95 % in scope accepted", _number(f.oos_recall_at_95_inscope)),
         ("latency p50 / p99, one thread", f"{f.latency_ms['p50']:.1f} / {f.latency_ms['p99']:.1f} ms"),
+        ("left out, text in a later set: train / val", " / ".join(map(str, f.removed_rows.values()))),
         ("fit", f"{f.fit_seconds:.0f} s"),
         ("artifact", f"{f.artifact_bytes / 2**20:.1f} MiB"),
         ("peak memory", f"{f.peak_rss_mb:.0f} MiB"),

@@ -2,16 +2,27 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from optimizers.bench import Evaluated, evaluate_once, expected_calibration_error, keep_apart, time_reading
+from optimizers.bench import (
+    Evaluated,
+    bench,
+    calibration_error_by_chance,
+    evaluate_once,
+    expected_calibration_error,
+    keep_apart,
+    time_reading,
+)
 from optimizers.bench_cli import app
 from optimizers.dataset import Row
+from optimizers.report import write_report
 from optimizers.student import fit
 from service.routing.encoder import MAX_TOKENS, Encoder, Encoding
 from service.routing.policy import Policy
@@ -60,6 +71,15 @@ def test_the_calibration_error_weighs_each_bin_by_its_rows() -> None:
 def test_probabilities_of_zero_and_one_have_a_bin() -> None:
     """The last bin is closed."""
     assert expected_calibration_error(np.array([0.0, 1.0]), np.array([False, True])) == 0.0
+
+
+def test_the_calibration_error_of_few_rows_is_told_from_chance() -> None:
+    """Twelve rows at .5 that are half right, half wrong show an error by chance of .17 to .33; a hundred times as many a tenth of it."""
+    few, many = (calibration_error_by_chance(np.full(rows, 0.5)) for rows in (12, 1_200))
+
+    assert 1 / 6 <= few <= 1 / 3
+    assert many == pytest.approx(1.96 * 0.5 / 1_200**0.5, rel=0.15)
+    assert calibration_error_by_chance(np.ones(3)) == 0.0
 
 
 def test_no_text_is_on_two_sides() -> None:
@@ -119,10 +139,34 @@ def test_the_command_writes_figures_and_a_page(files: dict[str, Path], tmp_path:
     }
     assert wanted <= made.keys()
     assert made["latency_ms"]["p50"] > 0.0
+    assert made["ece_by_chance"] > 0.0
+    assert re.search(r"left out, text in a later set: train / val +│ +1 / 0 │", result.stdout)
     html = page.read_text()
     assert html.count("<svg") == 3
     assert "<script" not in html
     assert "<b>health" not in html
+
+
+@pytest.mark.parametrize(
+    ("act_above", "said", "unsaid"),
+    [
+        (0.0, "<b>100.0 %</b>acted on alone<br><small>50.0 % of those wrong; target 2.0 %", "proven"),
+        (1.0, "<b>0.0 %</b>acted on alone<br><small>target 2.0 %", "proven"),
+        (1.01, "<b>nothing proven</b>", "of those wrong"),
+    ],
+    ids=["proven", "proven, but no test row is as sure", "not proven"],
+)
+def test_the_page_says_what_was_proven(tmp_path: Path, encoder: Encoder, act_above: float, said: str, unsaid: str) -> None:
+    """A threshold that was not found is no coverage of zero."""
+    train, test, page = write(tmp_path / "a.jsonl", [(r.text, r.label) for r in TWO]), tmp_path / "b.jsonl", tmp_path / "r.html"
+    write(test, [("did a service fail", "health_check"), ("is a service down", "gap_analysis")])
+    measured = bench(train, None, test, None, encoder=encoder, risk_target=0.02, progress=lambda _: None)
+    policy = POLICY.model_copy(update={"refuse_above": 1.0, "act_above": act_above})
+
+    write_report(replace(measured, policy=policy), page, title="t")
+
+    assert said in page.read_text()
+    assert unsaid not in page.read_text()
 
 
 def test_figures_can_go_to_standard_output(files: dict[str, Path]) -> None:
