@@ -1,6 +1,7 @@
 """Learn the numbers that weigh evidence for any label alike, on public dialogues: what history and descriptions say.
 
-    python -m optimizers.label_free --dialogues train.jsonl.gz --services train_services.json --others FILE... --out label_free.json
+    python -m optimizers.label_free --dialogues train.jsonl.gz --services train_services.json \
+        --others FILE... --answers datasets/replies/train.jsonl --out label_free.json
 
 Dialogues are those of Schema-Guided Dialogue (Rastogi et al. 2020), one row a turn of the user; `--others` are labelled requests that stand
 alone. The dialogues are split: on some rows students are fitted, on others the numbers, and the rest is measured. To be label-free, the
@@ -9,10 +10,9 @@ one of turns that stand alone, as in a product. A belief that the numbers themse
 """
 
 import argparse
-import gzip
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,12 @@ from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
 from optimizers.dataset import Row, read_rows
+from optimizers.dialogues import Cache, Choices, Read, Spoken, describe, read_dialogues
+from optimizers.replies import learn_replies, read_answers
 from optimizers.student import fit
-from service.routing.calibration import Array
 from service.routing.descriptions import features
-from service.routing.encoder import Encoder, Encoding
-from service.routing.history import EVIDENCE, UTTERANCES, WEIGHTS, History, Turns, evidence
+from service.routing.encoder import Encoder
+from service.routing.history import EVIDENCE, WEIGHTS, History
 from service.routing.label_free import FILE, LabelFree
 from service.routing.student import Student
 
@@ -41,148 +42,11 @@ CATALOGUES = (  # one or two services a domain; those after the bar have no exam
 LEARN, MEASURE = 1_100, 800  # dialogues; the rest is for the students
 EXAMPLES = 16_000  # turns that the students are fitted on
 OTHERS = 12_000
-# What a turn to another label counts. On dialogues kept apart 1, 2 and 4 gave 88.6, 88.8 and 88.8 % of all turns and 71, 76 and 79 % of
-# the changes (students of all turns); on the conversations of `datasets/conversations/dev.jsonl` 91, 84 and 78 % of the follow-ups
-CHANGE = 2.0
 ROUNDS = 3
 
 console = Console(highlight=False, soft_wrap=True)
 
 Weights = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """One turn of the user: `answer` was said before it, `before` is the label of the turn before; both empty at the first."""
-
-    dialogue: str
-    text: str
-    answer: str
-    before: str
-    label: str
-
-    @property
-    def stands_alone(self) -> bool:
-        """Whether the turn is about something new."""
-        return self.before != self.label
-
-
-def read_dialogues(path: Path) -> dict[str, list[Spoken]]:
-    """Read a file of turns, in order."""
-    dialogues: dict[str, list[Spoken]] = {}
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for row in map(json.loads, lines):
-            name = row["id"].rsplit(".", 1)[0]
-            turns = dialogues.setdefault(name, [])
-            answer = row["history"][-1].removeprefix("S: ") if row["history"] else ""
-            turns.append(Spoken(name, row["text"], answer, turns[-1].label if turns else "", row["label"]))
-    return dialogues
-
-
-def describe(service: dict[str, Any]) -> list[str]:
-    """Return the texts that describe a service."""
-    parts = [service["description"], *(i["description"] for i in service["intents"]), *(s["description"] for s in service["slots"])]
-    return [str(part) for part in parts]
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Rows of a conditional logit: features of each label, the right one, and what the row counts."""
-
-    features: npt.NDArray[np.float32]
-    target: npt.NDArray[np.int64]
-    weight: Weights
-
-
-class Cache:
-    """Encodes every text once."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
-        self._known: dict[tuple[str, bool], Encoding] = {}
-
-    def __call__(self, texts: Sequence[str], *, short: bool = False) -> list[Encoding]:
-        """Encode texts; `short` reads as much as of an earlier utterance."""
-        missing = list(dict.fromkeys(t for t in texts if (t, short) not in self._known))
-        for start in range(0, len(missing), 5_000):
-            some = missing[start : start + 5_000]
-            encodings = self.encoder.encode_short(some).values() if short else self.encoder.encode_many(some)
-            self._known |= {(t, short): e for t, e in zip(some, encodings, strict=True)}
-        return [self._known[t, short] for t in texts]
-
-
-class Read:
-    """Dialogues as one student reads them: turns whose label the student knows, whole dialogues only."""
-
-    def __init__(self, student: Student, dialogues: Sequence[Sequence[Spoken]], vectors: Cache, history: History) -> None:
-        column = {label: i for i, label in enumerate(student.labels)}
-        self.turns = [t for d in dialogues if all(t.label in column for t in d) for t in d]
-        self.target = np.array([column[t.label] for t in self.turns])
-        self.before = np.array([column.get(t.before, -1) for t in self.turns])
-        self.new = self.target >= len(student.practised)
-        self.parent = np.where(self.before >= 0, np.arange(len(self.turns)) - 1, -1)
-        self.change = (self.before >= 0) & (self.before != self.target)
-        self.labels = len(column)
-        texts, answers = vectors([t.text for t in self.turns]), vectors([t.answer for t in self.turns], short=True)
-        scores = student.score(texts)
-        self.features = features(scores.values[:, student.inside], scores.described) if scores.described is not None else None
-        read, said = student.calibrate(scores)[0], student.calibrate(student.score(answers))[0]
-        there = np.array([bool(t.answer) for t in self.turns])
-        stacked, spoken = np.stack([e.vector for e in texts]), np.stack([e.vector for e in answers])
-        said[~there] = 1.0 / self.labels
-        self.heard = Turns(read, said, (stacked * spoken).sum(axis=1) * there, history.depends(stacked))
-
-    def described(self, *, alone: bool) -> Choices:
-        """Return turns as choices between labels from descriptions and examples; those that stand alone only, where `alone`."""
-        if self.features is None:
-            raise ValueError("The student knows no descriptions.")
-        rows = np.flatnonzero(self.change | (self.parent < 0)) if alone else np.arange(len(self.turns))
-        return Choices(self.features[rows].astype(np.float32), self.target[rows], np.ones(len(rows)))
-
-    def at(self, rows: npt.NDArray[np.int64], *, silent: bool) -> Turns:
-        """Return some turns, as if nothing had been answered before them where `silent`."""
-        heard = self.heard
-        some = Turns(heard.text[rows], heard.answer[rows], heard.likeness[rows], heard.depends[rows])
-        return replace(some, answer=self.even(len(rows)), likeness=np.zeros(len(rows))) if silent else some
-
-    def even(self, count: int) -> Array:
-        """Return beliefs that know nothing."""
-        return np.full((count, self.labels), 1.0 / self.labels)
-
-    def known(self) -> Array:
-        """Return the beliefs of one who was told the label of the turn before."""
-        belief, told = self.even(len(self.turns)), np.flatnonzero(self.before >= 0)
-        belief[told] = np.eye(self.labels)[self.before[told]]
-        return belief
-
-    def window(self, history: History, *, silent: bool = False) -> Array:
-        """Return the beliefs before each turn of one who heard the last `UTTERANCES` utterances only."""
-
-        def after(rows: npt.NDArray[np.int64], left: int) -> Array:
-            if left == 0:  # the oldest turn: what came before it is unknown, if anything did
-                oldest = self.at(rows, silent=True)
-                return np.where(self.parent[rows, None] >= 0, history.move(oldest, self.even(len(rows))), oldest.text)
-            moved = history.move(self.at(rows, silent=silent), before(rows, left))
-            return np.where(self.parent[rows, None] >= 0, moved, self.heard.text[rows])
-
-        def before(rows: npt.NDArray[np.int64], left: int) -> Array:
-            belief, later = self.even(len(rows)), self.parent[rows] >= 0
-            if later.any():
-                belief[later] = after(self.parent[rows][later], left - 1)
-            return belief
-
-        return before(np.arange(len(self.turns)), UTTERANCES // 2)
-
-    def final(self, history: History, belief: Array) -> Array:
-        """Return the beliefs after each turn."""
-        moved = history.move(self.at(np.arange(len(self.turns)), silent=False), belief)
-        return np.where(self.parent[:, None] >= 0, moved, self.heard.text)
-
-    def examples(self, belief: Array, weight: float, *, silent: bool = False) -> Choices:
-        """Return the turns after the first as choices between labels."""
-        rows = np.flatnonzero(self.parent >= 0)
-        weights = np.where(self.change[rows], CHANGE, 1.0) * weight
-        return Choices(evidence(self.at(rows, silent=silent), belief[rows]).astype(np.float32), self.target[rows], weights)
 
 
 def fit_choice(blocks: Sequence[Choices], penalty: float) -> Weights:
@@ -227,6 +91,7 @@ def main() -> None:
     parser.add_argument("--dialogues", type=Path, required=True)
     parser.add_argument("--services", type=Path, required=True)
     parser.add_argument("--others", type=Path, nargs="+", required=True, help="labelled requests that stand alone")
+    parser.add_argument("--answers", type=Path, required=True, help="short answers, each with what it does")
     parser.add_argument("--out", type=Path, default=FILE)
     given = parser.parse_args()
     random, vectors = np.random.default_rng(7), Cache(Encoder(threads=2))
@@ -237,12 +102,14 @@ def main() -> None:
     learn, measure, rest = ([everything[n] for n in part] for part in np.split(np.array(names), [LEARN, LEARN + MEASURE]))
     turns = [t for d in rest for t in d]
     turns = [turns[i] for i in random.permutation(len(turns))[:EXAMPLES]]
-    others = [row.text for path in given.others for row in read_rows(path)]
+    others = [row for path in given.others for row in read_rows(path)]
     others = [others[i] for i in random.permutation(len(others))[:OTHERS]]
 
     console.print("learning which texts depend on what was said before")
     # the sample of turns has no whole dialogues, but each knows the label before it
-    depends, shift = learn_dependence([*learn, turns], others, vectors)
+    depends, shift = learn_dependence([*learn, turns], [row.text for row in others], vectors)
+    console.print("learning what short answers do")
+    reply, reply_shift = learn_replies(read_answers(given.answers), others, [t.text for t in turns], vectors)
     console.print("fitting students")
     students = [
         _student(catalogue, [t for t in turns if kept or t.stands_alone], services, vectors.encoder)
@@ -250,7 +117,9 @@ def main() -> None:
         for catalogue in CATALOGUES
     ]
     console.print("learning what descriptions say")
-    blank = LabelFree(vectors.encoder.name, np.zeros((len(WEIGHTS), len(EVIDENCE))), depends, shift, (0.0,) * 5, (1.0, 0.0))
+    blank = LabelFree(
+        vectors.encoder.name, np.zeros((len(WEIGHTS), len(EVIDENCE))), depends, shift, reply, reply_shift, (0.0,) * 5, (1.0, 0.0)
+    )
     reads = [Read(_widened(s, c, services, blank), learn, vectors, History(blank)) for s, c in zip(students, CATALOGUES * 2, strict=True)]
     join = fit_choice([r.described(alone=i >= len(CATALOGUES)) for i, r in enumerate(reads)], 1e-4)
     blank = replace(blank, join=tuple(join))
@@ -311,6 +180,8 @@ def write(learned: LabelFree, path: Path) -> None:
         "move": np.round(learned.move, 4).tolist(),
         "depends": np.round(learned.depends, 4).tolist(),
         "depends_shift": round(learned.depends_shift, 4),
+        "reply": np.round(learned.reply, 3).tolist(),
+        "reply_shift": np.round(learned.reply_shift, 4).tolist(),
         "join": np.round(learned.join, 4).tolist(),
         "scope": np.round(learned.scope, 4).tolist(),
     }

@@ -13,6 +13,7 @@ MOST_CLAUSES = 6  # the rest of a longer text stays in the last clause; bounds t
 
 _PERSON = r"(?:i|you|we|they|he|she|it|someone|anyone)"
 _ACTION = r"(?:you|it|\w+ing)\b"  # "before you retrain", "after checking"; not "before May", and what "we" did is background
+_NOBODY = r"(?:nobody|no one) (?:should|may|must|shall|is(?: allowed)? to)"
 _NEGATORS = (
     r"don't|dont|do not|never mind|never|without|w/o|instead of|rather than",
     r"(?:there(?:'s| is) )?no need(?: to| for| of)?|except(?: for)?",
@@ -21,12 +22,34 @@ _NEGATORS = (
     r" (?:want|need|ask|wish|care|mean|look|plan|\w+ing)\w*",
     r"(?:it|this|that)(?:'s| is) not (?:about|for)",
     r"not(?! (?:only|just|all|every\w*|many|much|sure|yet|even|so|to|more|enough|quite|until|long)\b)(?: (?:asking|interested|about)\b)?",
+    r"(?:you |we |it |they |nobody |no one )?(?:mustn't|must not|shouldn't|should not|shan't|may not)(?: be)?(?! (?:we|i|you|they|it)\b)",
+    _NOBODY,
+    r"(?:please )?(?:under no circumstances|on no account|in no case|by no means)(?: \w+)??",
+    r"(?:please )?(?:refrain from|avoid|hold off(?: on| with)?|stop|cancel|postpone|call off|abort|halt|put off|put on hold)",
     r"no(?!,| (?:one|good|more|idea|clue|reason|way|wait|point|use|matter|longer|doubt|wonder|less|sooner|later|problem|worries|thanks)\b)",
 )
 _LETTING_GO = re.compile(r"(?:skip|forget(?: about)?|leave out)\b", re.I)  # verbs too ("skip this song"): they negate beside a wish only
 _FIRM = re.compile(r"(?!without|w/o|instead of|rather than|except)", re.I)
 _NO_NEGATION = re.compile(r"(?:don't|dont|do not) (?:you|we|they|i|it|forget|hesitate|wait|worry|mind|know|get)\b|never mind\b$", re.I)
 _NOT_NEEDED = re.compile(r"\b(?:is|are)(?:n't| not) (?:needed|necessary|required|wanted)\b|\b(?:unnecessary|not needed)\b", re.I)
+_FORBIDDEN = re.compile(  # a statement: "the model must not be deployed", "deploying now would be a mistake"
+    rf"\b(?:(?:must|should|shall|may)(?:n't| not)(?: \w+)? be|(?:is|are) not (?:allowed |supposed |meant )?to be|{_NOBODY})\b"
+    r"|\b(?:is|are|be) (?:strictly )?(?:forbidden|prohibited|not allowed|off limits)\b"
+    r"|\b(?:under no circumstances|on no account|(?:should|must) (?:be )?(?:avoid(?:ed)?|refrain))\b"
+    r"|\bwould be (?:an? )?(?:\w+ )?(?:(?:bad|terrible|awful|stupid|wrong) (?:idea|move|thing)|mistake|unwise)\b",
+    re.I,
+)
+_SECOND_THOUGHT = r"(?:actually|on (?:second|third) thoughts?|no|nope|wait|sorry|or|rather|i changed my mind)"
+_RETRACTS = re.compile(  # "actually no, don't": the last word counts
+    rf"(?:{_SECOND_THOUGHT}\W+)+(?=(?:do not|don't|dont|never|not)\b)", re.I
+)
+_TAKES_BACK = re.compile(
+    rf"(?:(?:{_SECOND_THOUGHT}|please|just|better|oh|well|but|and)\W+)*"
+    r"(?:no|nope|(?:absolutely|definitely|certainly|of course|better|rather) not|never ?mind|scratch that|forget (?:it|that)|cancel that"
+    r"|hold on|wait|stop|don't|do not|never|on second thoughts?)[^\w?]*",
+    re.I,
+)
+_ALL = re.compile(r"\b(?:any(?:thing|one)?|nothing|none|all of (?:it|this|that))\b", re.I)
 _QUESTION = rf"(?:(?:what|who|which|when)(?! {_PERSON}\b)|why|how|whom|whose|where|whether)(?:'s|s|'ll|'d)?\b"  # "which we did" tells
 _ASKING = (
     rf"(?:{_QUESTION}|please\b|(?:can|could|would|will) (?:you|we|i)\b|let's\b|let me\b|tell me\b"
@@ -134,6 +157,9 @@ def split(text: str) -> Clauses | None:
     for sentence in _SENTENCE.split(_plain(text[:MOST_CHARACTERS])):
         opened, pending, sequence = len(parts), "", _SEQUENCE.match(sentence) is not None
         for raw in filter(_WORD.search, _BREAK.split(sentence)):
+            if parts and _TAKES_BACK.fullmatch(raw.strip()):
+                parts = [replace(p, negated=True, firm=True) for p in parts]
+                continue
             clause = _open(f"{pending}{raw}", len(parts) == opened)
             pending = f"{pending}{raw} "[-MOST_PENDING:] if not clause.text else ""  # "and" of "and then" opens the next clause
             if not clause.text:
@@ -158,14 +184,18 @@ def _plain(text: str) -> str:
 def _open(raw: str, opens: bool) -> Clause:
     """Strip a clause of the function words that it opens with."""
     text, marks = raw.strip(), set[str]()
+    taken_back = _RETRACTS.match(text)
+    text = text[taken_back.end() :] if taken_back else text
     while found := _HEAD.match(text):
         marks.add(found["time"].lower().removeprefix("only ") if found["time"] else found.lastgroup or "")
         text = text[found.end() :]
     let_go = _LETTING_GO.match(text)
     negator = None if _NO_NEGATION.match(text) else _NEGATED.match(text) or let_go
     marks |= {"let go"} if let_go else set()
-    negated = negator is not None or _NOT_NEEDED.search(text) is not None
+    forbidden = _FORBIDDEN.search(text) is not None and not text.endswith("?")
+    negated = negator is not None or forbidden or _NOT_NEEDED.search(text) is not None
     firm = _FIRM.match(text) is not None
+    marks |= {"retracts"} if negated and (taken_back or _ALL.search(text)) else set()
     clear = bool(marks & _TIMES or _STARTS_ASKING.match(text)) or text.endswith("?")
     asks = clear or "also" in marks or not (text.endswith(":") or _TELLING.match(text) or _STATES.match(text))
     if marks & _TIMES:  # "before you retrain" speaks of retraining

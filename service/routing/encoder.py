@@ -24,7 +24,7 @@ TOKENIZER_FILE = Path(__file__).parent / "data" / "tokenizer.json"
 MAX_TOKENS = 128
 MAX_CHARACTERS = 8_000  # more text than 128 WordPiece tokens can hold; what lies beyond never reaches the tokenizer
 SHORT_TOKENS = 32  # of an earlier utterance, which is read for its topic only
-SHORT_CHARACTERS = 1_000
+SHORT_CHARACTERS = 200  # of its beginning and of its end; together fewer tokens than the tokenizer cuts at
 REMEMBERED = 1_024  # earlier utterances whose encodings are kept (5 MB)
 
 Vectors = npt.NDArray[np.float32]
@@ -78,8 +78,8 @@ class Encoder:
         return self.encode_many([text])[0]
 
     def encode_short(self, texts: Iterable[str]) -> dict[str, Encoding]:
-        """Encode the beginning of each text; the latest are remembered, since a conversation brings them again with each turn."""
-        wanted = {t: t[:SHORT_CHARACTERS] for t in texts}
+        """Encode beginning and end of each text; the latest are remembered, since a conversation brings them again with each turn."""
+        wanted = {t: f"{t[:SHORT_CHARACTERS]} {t[-SHORT_CHARACTERS:]}" if len(t) > 2 * SHORT_CHARACTERS else t for t in texts}
         with self._lock:
             found = {t: self._remembered[t] for t in dict.fromkeys(wanted.values()) if t in self._remembered}
         missing = [t for t in dict.fromkeys(wanted.values()) if t not in found]
@@ -93,9 +93,12 @@ class Encoder:
         return {text: found[short] for text, short in wanted.items()}
 
     def encode_many(self, texts: Sequence[str], *, batch: int = 32, most: int = MAX_TOKENS) -> list[Encoding]:
-        """Encode texts in batches of similar length, in the order given; `most` tokens of each, with the two special ones."""
+        """Encode texts in batches of similar length, in the order given; `most` tokens of each, with the two special ones.
+
+        Of a longer text beginning and end are read: the one says what it is about, and the other what it asks.
+        """
         tokens = [self._tokenizer.encode(t[:MAX_CHARACTERS]).ids for t in texts]
-        tokens = [[*ids[: most - 1], ids[-1]] if len(ids) > most else ids for ids in tokens]
+        tokens = [[*ids[: most // 2], *ids[-(most - most // 2) :]] if len(ids) > most else ids for ids in tokens]
         order = sorted(range(len(texts)), key=lambda i: len(tokens[i]))
         encodings: list[Encoding | None] = [None] * len(texts)
         for start in range(0, len(order), batch):

@@ -18,11 +18,13 @@ import numpy as np
 from service.routing.calibration import Array, sigmoid, softmax
 from service.routing.encoder import Encoder, Encoding
 from service.routing.label_free import LabelFree
+from service.routing.replies import Reply, read_replies
 from service.routing.student import Matrix, Reading, Student
 
 UTTERANCES = 4  # the latest ones that are read; what came before them is not known to the student
 FORGET = 0.02  # of the belief that is spread over all labels at each turn, so that none becomes impossible
 LEANS = 0.5  # chance of depending on what was said before from which a text is in scope where that was
+REACTIONS = (Reply.THANKS, Reply.DISMISSES)  # they say nothing about a topic
 EVIDENCE = ("text", "answer", "belief, logarithm", "belief")
 WEIGHTS = ("1", "text is sure", "text depends", "text is like the answer", "text and belief agree", "belief is sure", "answer is sure")
 _LEAST = 1e-6
@@ -70,6 +72,10 @@ class History:
         """Return the belief after a turn from the one before it; both of shape (n, labels)."""
         return softmax(evidence(turns, belief) @ self._learned.move.ravel())
 
+    def reply(self, text: Encoding) -> Reply:
+        """Say what a text does in a conversation."""
+        return read_replies(text.vector[None], self._learned)[0]
+
     def read(self, student: Student, text: Encoding, earlier: Sequence[Said]) -> Reading:
         """Read a text after what was said before it."""
         return self.read_all(student, [text], [earlier])[0]
@@ -78,6 +84,7 @@ class History:
         """Read texts, each after what was said before it; a text without a history is read as the student reads it alone.
 
         What an earlier turn says counts as far as it is in scope. A turn that depends on the one before it is at least as much in scope.
+        Thanks and dismissals change nothing: an earlier one is passed over, and the last is in scope only as far as it is by itself.
         """
         conversations = [_turns(some) for some in earlier]
         before = student.encoder.encode_short(t for c in conversations for turn in c.turns for t in turn if t)
@@ -90,10 +97,15 @@ class History:
             own, own_outside = student.calibrate(student.score(said))
             follows = np.array([len(conversations[i].turns) > back or conversations[i].cut for i in rows])
             turns = self._turns(student, own, said, [before.get(turn.answer) for turn in latest])
+            replies = np.array(read_replies(np.stack([e.vector for e in said]), self._learned))
+            reacts = np.isin(replies, REACTIONS)
+            leans = follows & ~reacts & ((turns.depends >= LEANS) | (replies == Reply.CONTINUES))
             known = (1.0 - outside[rows])[:, None] * belief[rows] + (outside[rows] / len(student.labels))[:, None]
-            belief[rows] = np.where(follows[:, None], self.move(turns, known), own)
-            leans = follows & (turns.depends >= LEANS)
-            outside[rows] = np.where(leans, np.minimum(own_outside, outside[rows]), own_outside)
+            moved = np.where(follows[:, None], self.move(turns, known), own)
+            moved_outside = np.where(leans, np.minimum(own_outside, outside[rows]), own_outside)
+            passes = follows & reacts & (own_outside > 0.5) & (back > 1)
+            belief[rows] = np.where(passes[:, None], belief[rows], moved)
+            outside[rows] = np.where(passes, outside[rows], moved_outside)
         return student.readings(belief, outside, texts)
 
     def _turns(self, student: Student, own: Array, said: Sequence[Encoding], answers: Sequence[Encoding | None]) -> Turns:

@@ -22,7 +22,9 @@ class LabelFree:
         move: what each evidence for a label weighs by kind of weight, shape (weights, evidences); see `history.evidence`.
         depends: direction of the sentence vector along which a text depends on what was said before, shape (d,).
         depends_shift: the log-odds of that at the origin.
-        join: weights of score, best and mean cosine similarity, overlap and being new; see `descriptions.weigh`.
+        reply: weight of each kind of reply in the order of `replies.KINDS`, shape (kinds, d).
+    reply_shift: their log-odds at the origin, shape (kinds,).
+    join: weights of score, best and mean cosine similarity, overlap and being new; see `descriptions.weigh`.
         scope: slope and shift of the log-odds that no new label fits.
     """
 
@@ -30,6 +32,8 @@ class LabelFree:
     move: Matrix
     depends: Matrix
     depends_shift: float
+    reply: Matrix
+    reply_shift: Matrix
     join: tuple[float, ...]
     scope: tuple[float, float]
 
@@ -44,6 +48,8 @@ def packaged() -> LabelFree:
         np.array(content["move"]),
         np.array(content["depends"]),
         content["depends_shift"],
+        np.array(content["reply"]),
+        np.array(content["reply_shift"]),
         tuple(content["join"]),
         (slope, shift),
     )

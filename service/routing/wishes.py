@@ -46,16 +46,17 @@ def understand(whole: Reading, clauses: Clauses | None, readings: Sequence[Readi
     wanted, after = readings[: len(clauses.wanted)], readings[len(clauses.wanted) :]
     unwanted, rest = after[: len(clauses.negated)], after[len(clauses.negated) :]
     negated = frozenset(_best(r)[0] for r in unwanted if r.oos_score <= policy.refuse_above and _best(r)[1] >= policy.clarify_below)
+    taken_back = {_best(r)[0] for r, c in zip(unwanted, clauses.negated, strict=True) if "retracts" in c.marks} & negated
     reading, declined = whole, False
     if clauses.negated:
         reading, declined = _without(whole, rest[0] if rest else None, negated, any(c.firm for c in clauses.negated), policy)
+        declined = declined or _best(reading)[0] in taken_back
     if declined:
         return Wishes((), False, negated, True, reading, reading)
     alone = _alone(reading, policy)
     surest = _surest(wanted)
-    several = tuple(
-        label for label, r in surest.items() if strength(r) >= policy.several_above and (label not in negated or label in alone)
-    )
+    held = set(alone) - taken_back  # a negated label that the text wants all the same
+    several = tuple(label for label, r in surest.items() if strength(r) >= policy.several_above and label not in negated - held)
     beside_chatter = not alone and _best(reading)[0] in several  # a wish beside small talk, or two that look strange as one text
     if not beside_chatter and (len(several) < 2 or not alone or alone[0] not in several):
         return _one(reading, negated, policy)

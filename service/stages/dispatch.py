@@ -9,6 +9,9 @@ from service.contracts.query import OrchestratorInput
 from service.deadline import Deadline
 from service.flows.agent_call import EXTENDED, Work
 from service.flows.flow import Flow, Outcome, Verdict
+from service.routing.history import UTTERANCES
+
+MOST_SAID = 2_000  # characters of an earlier utterance that an agent is told
 
 
 class Dispatch:
@@ -24,6 +27,9 @@ class Dispatch:
         """Carry the decision out within the chain's timeouts and the request's limit."""
         query, wishes = request.parsed_query, request.preferences
         context: JsonObject = {**(query.context or {}), "raw_query": query.raw_query}
+        if request.conversation_history:
+            said = request.conversation_history[-UTTERANCES:]
+            context["conversation_history"] = [{"role": turn.role, "content": turn.content[:MOST_SAID]} for turn in said]
         work = Work(
             query_id=query.query_id,
             correlation_id=correlation_id,

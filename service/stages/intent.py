@@ -8,14 +8,18 @@ from service.contracts.decision import Candidate
 from service.contracts.query import ConversationTurn, ParsedEntity
 from service.programs import Router
 from service.routing.clauses import split
+from service.routing.hearing import Heard, hear
 from service.routing.history import History, Said
 from service.routing.language import foreign_language
-from service.routing.student import Example, Reading
+from service.routing.replies import Reply
+from service.routing.student import Example, Reading, Student
 from service.routing.wishes import Wishes, texts, understand
 from service.stages.triage import Admitted
 
 TRUSTED_CALLER = 0.7  # a caller's unflagged intent is taken from this confidence on; below, it is weighed
 AMBIGUOUS_CALLER = 0.5  # how much an intent that the caller itself flags as ambiguous can weigh at most
+CLAUSE_TOKENS = 48
+WORDS_OF_A_LANGUAGE = 3  # from which a language can be told
 EXAMPLES = 6
 LISTED = 50  # candidates that are written down, of a catalogue that may have thousands
 
@@ -34,6 +38,9 @@ class Understanding:
         declined: all that is named is not wanted.
         practised: the student was fitted on examples of all these intents; else it knows a description only of one.
         in_context: the text was read after what was said before it.
+        carried: it is what was said before that tells the intent, not the text.
+        reply: what the text does, where it is a mere answer to the assistant.
+        chosen: the intent that it chooses of those that the assistant asked about.
         caller_decides: the caller's intent is taken as it is.
         examples: the nearest labelled requests, nearest first.
     """
@@ -49,6 +56,9 @@ class Understanding:
     declined: bool = False
     practised: bool = True
     in_context: bool = False
+    carried: bool = False
+    reply: Reply = Reply.SAYS
+    chosen: str | None = None
     language: str | None = None
 
 
@@ -67,11 +77,10 @@ class ReadIntent:
         if router is None or admitted.empty or admitted.social:
             alone = (Candidate(intent=caller, probability=admitted.caller_confidence),) if caller is not None else ()
             return Understanding(alone, 0.0, trusted, admitted.entities, ())
-        student, earlier = router.student, said_before(admitted.history)
-        in_context = bool(earlier) and self._history.reads(student.encoder)
-        encoding = student.encoder.encode(admitted.text)
-        whole = self._history.read(student, encoding, earlier) if in_context else student.read_all([encoding])[0]
-        wishes = read_wishes(admitted.text, whole, router)
+        student, policy = router.student, router.policy
+        earlier = said_before(admitted.history)
+        heard = hear(admitted.text, earlier, admitted.offered, student=student, history=self._history, policy=policy)
+        wishes = read_wishes(heard.text, heard.reading, router)
         probabilities, oos_score = wishes.reading.probabilities, wishes.surest.oos_score
         if caller is not None and not trusted:
             confidence = min(admitted.caller_confidence, AMBIGUOUS_CALLER) if admitted.ambiguous else admitted.caller_confidence
@@ -85,16 +94,32 @@ class ReadIntent:
             candidates=tuple(Candidate(intent=i, probability=min(1.0, p)) for i, p in islice(wanted.items(), LISTED)),
             oos_score=oos_score,
             caller_decides=trusted,
-            entities=admitted.entities,
+            entities=join_entities(admitted.entities, admitted.earlier_entities if heard.leans else ()),
             examples=tuple(student.nearest(wishes.reading.vector, EXAMPLES)),
             intents=intents,
             confidence=min(1.0, confidence),
             ordered=wishes.ordered and len(intents) > 1,
             declined=wishes.declined,
             practised=set(intents) <= set(student.practised),
-            in_context=in_context,
-            language=foreign_language(admitted.text, encoding.tokens, student.lexicon, placed=oos_score <= router.policy.refuse_above),
+            in_context=heard.in_context,
+            carried=heard.in_context and len(intents) == 1 and not heard.says(best, policy),
+            reply=heard.reply,
+            chosen=heard.chosen,
+            language=_language(heard, student, placed=oos_score <= policy.refuse_above),
         )
+
+
+def _language(heard: Heard, student: Student, *, placed: bool) -> str | None:
+    """Return the language that is not read; a name of one or two words ("Pluvicto?") that goes on with a topic tells none."""
+    if heard.in_context and placed and len(heard.text.split()) < WORDS_OF_A_LANGUAGE:
+        return None
+    return foreign_language(heard.text, heard.encoding.tokens, student.lexicon, placed=placed)
+
+
+def join_entities(said: Sequence[ParsedEntity], earlier: Sequence[ParsedEntity]) -> tuple[ParsedEntity, ...]:
+    """Add what was said earlier for each type of entity that is not said now."""
+    types = {entity.type for entity in said}
+    return (*said, *(entity for entity in earlier if entity.type not in types))
 
 
 def said_before(history: Sequence[ConversationTurn]) -> list[Said]:
@@ -106,7 +131,7 @@ def read_wishes(text: str, whole: Reading, router: Router) -> Wishes:
     """Join the reading of a text with those of its clauses, where it has several; they are encoded as a batch of their own."""
     student, clauses = router.student, split(text)
     parts = texts(clauses) if clauses is not None else []
-    readings = student.read_all(student.encoder.encode_many(parts)) if parts else []
+    readings = student.read_all(student.encoder.encode_many(parts, batch=2, most=CLAUSE_TOKENS)) if parts else []
     return understand(whole, clauses, readings, router.policy)
 
 

@@ -3,6 +3,7 @@
 Touches no network but the LM, and that within the decision's deadline: whatever the LM does, the student's answer is at hand.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
@@ -15,6 +16,7 @@ from service.errors import ErrorCode
 from service.ports import Predictors
 from service.programs import Router
 from service.routing.policy import Policy, Step
+from service.routing.replies import Reply
 from service.stages.intent import Understanding
 from service.stages.triage import Admitted
 
@@ -59,6 +61,7 @@ class Route:
         choice = (
             self._by_rules(admitted)
             or self._by_caller(admitted, understanding)
+            or self._by_reply(understanding, admitted.offered)
             or (await self._by_models(admitted, understanding, router, deadline) if router else self._by_default())
         )
         return self._write(query_id, admitted, understanding, router, choice)
@@ -122,6 +125,23 @@ class Route:
         said = f"The caller says {intent} with confidence {admitted.caller_confidence:.2f}."
         return Choice(Action.DISPATCH, Rung.CALLER, said, intent, admitted.caller_confidence)
 
+    def _by_reply(self, understanding: Understanding, offered: tuple[str, ...]) -> Choice | None:
+        """Carry out nothing for a mere answer, save what it chooses of what was offered."""
+        chosen = understanding.chosen
+        if chosen is not None:
+            return Choice(Action.DISPATCH, Rung.RULES, f"The user chooses to {self._catalog.intent[chosen].wish}.", chosen, 1.0)
+        match understanding.reply:
+            case Reply.THANKS:
+                return Choice(Action.SOCIAL, Rung.STUDENT, "A greeting or thanks needs no agent.", confidence=1.0)
+            case Reply.DISMISSES:
+                why, question = "The text turns something down.", "Then nothing more is started. What would you like to do instead?"
+                return Choice(Action.CLARIFY, Rung.STUDENT, why, question=question)
+            case Reply.ACCEPTS:
+                question = self._question(offered) if offered else f"What would you like to do? {self.offer()}"
+                return Choice(Action.CLARIFY, Rung.STUDENT, "It does not say what of it is accepted.", question=question)
+            case _:
+                return None
+
     async def _by_models(self, admitted: Admitted, understanding: Understanding, router: Router, deadline: Deadline) -> Choice:
         policy, forced = router.policy, admitted.preferences.rung
         ready = self._predictors is not None and forced != "student" and (forced == "lm" or policy.lm_may_decide(self._lm or ""))
@@ -166,6 +186,12 @@ class Route:
             why = f"{reading}; below {policy.clarify_below:.2f} a question costs less than a wrong agent."
             question = self._clarifying_question(understanding)
             return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=question, warnings=warnings)
+        if understanding.carried and not self._catalog.agent[self._catalog.intent[intent].primary_agent].idempotent:
+            why = f"{reading}, but the text does not say so itself; what cannot be undone is asked about."
+            return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=self._question((intent,)), warnings=warnings)
+        if understanding.carried:
+            message = f"It is what was said before that tells {intent}, not the text; no risk target is proven."
+            warnings += (Notice(code="intent_from_history", message=message),)
         if not understanding.practised:
             message = f"{' or '.join(understanding.intents)} has no labelled requests, only a description; no risk target is proven."
             warnings += (Notice(code="intent_without_examples", message=message),)
@@ -211,8 +237,10 @@ class Route:
         return AgentOption(name=spec.primary_agent, intent=intent, description=spec.description)
 
     def _clarifying_question(self, understanding: Understanding) -> str:
-        wishes = [self._catalog.intent[c.intent].wish for c in understanding.candidates[:NAMED_CANDIDATES]]
-        return f"Do you want to {_join(wishes)}?"
+        return self._question([c.intent for c in understanding.candidates[:NAMED_CANDIDATES]])
+
+    def _question(self, intents: Sequence[str]) -> str:
+        return f"Do you want to {_join([self._catalog.intent[i].wish for i in intents])}?"
 
     def offer(self) -> str:
         """Say in one sentence what the catalogue can do."""

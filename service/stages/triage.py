@@ -1,15 +1,18 @@
 """Triage: repair what the validation table repairs, find the entities, and answer what needs no model. Pure; knows no HTTP."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.catalog.model import Catalog
 from service.contracts.notice import Notice
-from service.contracts.query import ConversationTurn, OrchestratorInput, ParsedEntity, Preferences
+from service.contracts.query import ConversationTurn, EntitySource, EntityType, OrchestratorInput, ParsedEntity, Preferences
 from service.routing.entities import Gazetteer
+from service.routing.history import UTTERANCES
 
 MAX_ENTITIES = 20
 MAX_SOCIAL_WORDS = 8
+MOST_EARLIER = 2_000  # characters of an earlier utterance that are searched for entities
 _SOCIAL_OPENERS = frozenset(
     "hi hello hey hiya morning afternoon evening thanks thank thx ty cheers bye goodbye ok okay great perfect awesome".split()
 )
@@ -27,6 +30,9 @@ class Admitted:
         caller_intent: the caller's intent where it is known to the catalogue, with the caller's confidence in it.
         ambiguous: the caller flags its intent as ambiguous.
         unknown_intent: the caller's intent is unknown, and the catalogue's fallback stands in.
+        answer: what the assistant said last, where the text comes after it; else empty.
+        offered: intents that the service itself asked about in that answer, in the order of its question.
+        earlier_entities: those of the latest utterances, one of each type, where the caller gave none.
         social: the text is a greeting, thanks or a farewell only.
         empty: the text holds no letter or digit.
         explicit_agent: the agent that the text names behind a leading `@`, or None.
@@ -44,6 +50,9 @@ class Admitted:
     empty: bool
     explicit_agent: str | None
     warnings: tuple[Notice, ...]
+    answer: str = ""
+    offered: tuple[str, ...] = ()
+    earlier_entities: tuple[ParsedEntity, ...] = ()
 
 
 class Triage:
@@ -65,6 +74,7 @@ class Triage:
         if agent is not None and agent not in self._catalog.agent:
             warnings.append(Notice(code="unknown_agent", message=f"There is no agent {agent!r}; the question is routed by its text."))
             agent = None
+        answer = _last_answer(request.conversation_history)
         return Admitted(
             text=text,
             history=request.conversation_history,
@@ -74,11 +84,26 @@ class Triage:
             caller_confidence=confidence,
             ambiguous=query.ambiguity_flag,
             unknown_intent=unknown,
-            social=_is_social(text),
+            social=_is_social(text) and "?" not in answer,  # "ok" may answer a question
             empty=not any(c.isalnum() for c in text),
             explicit_agent=agent,
             warnings=tuple(warnings),
+            answer=answer,
+            offered=self._offered(answer),
+            earlier_entities=self._earlier_entities(request.conversation_history) if query.entities is None else (),
         )
+
+    def _offered(self, answer: str) -> tuple[str, ...]:
+        places = {intent.name: answer.rfind(intent.wish) for intent in self._catalog.intents}
+        return tuple(sorted((name for name, place in places.items() if place >= 0), key=lambda name: places[name]))
+
+    def _earlier_entities(self, history: Sequence[ConversationTurn]) -> tuple[ParsedEntity, ...]:
+        """Return the latest entity of each type that was said, as inferred ones."""
+        latest: dict[EntityType, ParsedEntity] = {}
+        for turn in reversed(history[-UTTERANCES:]):
+            for entity in self._gazetteer.extract(turn.content[:MOST_EARLIER]):
+                latest.setdefault(entity.type, entity.model_copy(update={"source": EntitySource.INFERRED}))
+        return tuple(latest.values())
 
     def _repair_entities(self, given: tuple[ParsedEntity, ...] | None, text: str, warnings: list[Notice]) -> tuple[ParsedEntity, ...]:
         if given is None:
@@ -106,6 +131,11 @@ def _is_social(text: str) -> bool:
     words = _WORD.findall(text.lower())
     known = all(w in _SOCIAL_WORDS for w in words) and not any(c.isdigit() for c in text)
     return known and len(words) <= MAX_SOCIAL_WORDS and any(w in _SOCIAL_OPENERS for w in words)
+
+
+def _last_answer(history: Sequence[ConversationTurn]) -> str:
+    spoken = [turn for turn in history if turn.role != "system" and turn.content.strip()]
+    return spoken[-1].content if spoken and spoken[-1].role == "assistant" else ""
 
 
 def _clamp(value: float, field: str, warnings: list[Notice]) -> float:

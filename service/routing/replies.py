@@ -1,0 +1,80 @@
+"""Replies: what a short answer to the assistant does: accept, dismiss, thank, ask for more, choose the second option.
+
+Told from the sentence vector by a multinomial logistic regression that knows no labels, so it serves every catalogue; it was learned from
+short answers (`datasets/replies`, CLINC150) against requests, see `optimizers/label_free.py`. Options and offers are found by words.
+"""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+
+from service.routing.label_free import LabelFree
+from service.routing.student import Matrix
+
+SURE = 0.8  # of 2,840 requests of CLINC150's validation set 3 reach it, of 120 answers 100
+
+
+class Reply(StrEnum):
+    """What a text does in a conversation."""
+
+    SAYS = "says"
+    ACCEPTS = "accepts"
+    DISMISSES = "dismisses"
+    THANKS = "thanks"
+    CONTINUES = "continues"
+
+
+KINDS = tuple(Reply)
+_ORDINALS = (
+    "first|1|1st|one|a|former",
+    "second|2|2nd|two|b",
+    "third|3|3rd|three|c",
+    "fourth|4|4th|four|d",
+    "last|latter|final",
+)
+_PLACES = {word: place if place < len(_ORDINALS) - 1 else -1 for place, words in enumerate(_ORDINALS) for word in words.split("|")}
+_CHOICE = re.compile(
+    rf"\W*(?:(?:yes|ok|okay|i'd say|take|the|option|number|no\.?|#)\W*)*(?P<place>{'|'.join(_PLACES)})(?: (?:one|option|choice))?"
+    r"(?:\W+(?:please|pls|thanks|thank you|then))*\W*",
+    re.I,
+)
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_ASKS_ONLY = frozenset(  # "Shall I?", "Is that all right with you?": what is offered stands in the sentence before
+    "shall should can may could would will do does is are be i we you me it that this so now please confirm want like wish the to for and"
+    " ok okay all right fine good sound with go ahead proceed agree".split()
+)
+_OFFERING = re.compile(
+    r"^(?:so |and |or )*(?:(?:shall|should|can|may|could) (?:i|we)|(?:do|would) you (?:want|like|wish)(?: me| us)?(?: to)?|want me to"
+    r"|if you (?:like|want|wish),? (?:i|we) (?:can|could|will)|let me know if you(?:'d| would)? (?:like|want)(?: me)?(?: to)?)\s+",
+    re.I,
+)
+_WORD = re.compile(r"[a-z']+")
+
+
+def read_replies(vectors: Matrix, learned: LabelFree) -> list[Reply]:
+    """Say what each text does, from its sentence vector; `SAYS` unless surely something else."""
+    scores = vectors @ learned.reply.T + learned.reply_shift
+    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+    return [KINDS[row.argmax()] if row.max() >= SURE else Reply.SAYS for row in chances]
+
+
+def chosen_of(text: str, options: Sequence[str]) -> str | None:
+    """Return the option that a text chooses by its place ("the second", "2"), if it does nothing else."""
+    found = _CHOICE.fullmatch(text[:100])
+    if found is None:
+        return None
+    place = _PLACES[found["place"].lower()]
+    return options[place] if place < len(options) else None
+
+
+def offer_of(answer: str) -> str:
+    """Return what the assistant offered or asked at the end: the last question, or else the last sentence."""
+    sentences = [s for s in _SENTENCE.split(answer.strip()) if s.strip()]
+    if not sentences:
+        return ""
+    place = max((i for i, s in enumerate(sentences) if s.endswith("?")), default=len(sentences) - 1)
+    start = place - 1 if place > 0 and _ASKS_ONLY.issuperset(_WORD.findall(sentences[place].lower())) else place
+    return " ".join(_OFFERING.sub("", s) for s in sentences[start : place + 1])
