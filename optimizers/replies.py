@@ -54,6 +54,6 @@ def learn_replies(
     weight = np.concatenate([np.full(len(some), share / len(some)) for some, share in parts])
     found = np.stack([e.vector for some, _ in parts for e in encode([text for text, _ in some])])
     kinds = [KINDS.index(kind) for some, _ in parts for _, kind in some]
-    model = LogisticRegression(C=3.0, max_iter=500)
+    model = LogisticRegression(C=10.0, max_iter=500)
     model.fit(found, kinds, sample_weight=weight / weight.sum() * len(found))
     return model.coef_.astype(np.float64), model.intercept_.astype(np.float64)

@@ -71,7 +71,8 @@ _BREAK = re.compile(
 )
 _DONE = r"(?:when|once|after) (?:that|this|it)(?:'s| is| has been) (?:done|over|finished|completed?|ready),?"
 _HEAD = re.compile(
-    r"(?:(?P<then>then|if (?:so|yes|not|needed|necessary),?|after that|afterwards?|next,|finally|lastly|subsequently|later on|\d[.)]"
+    r"(?:(?P<thought>actually|on (?:second|third) thoughts?|sorry)|"
+    r"(?P<then>then|if (?:so|yes|not|needed|necessary),?|after that|afterwards?|next,|finally|lastly|subsequently|later on|\d[.)]"
     rf"|{_DONE})|(?P<first>first(?: of all)?)|(?P<time>{_TIME})(?= {_ACTION})|(?P<but>but|however)"
     r"|(?P<link>and)|(?P<also>also|plus|furthermore|moreover|meanwhile|besides)|(?P<soft>so|or|oh|ok(?:ay)?|well|please|pls|just|only|simply))"
     r"(?:\b|(?<=\W))[\s,]*",
@@ -162,7 +163,7 @@ def split(text: str) -> Clauses | None:
                 continue
             clause = _open(f"{pending}{raw}", len(parts) == opened)
             pending = f"{pending}{raw} "[-MOST_PENDING:] if not clause.text else ""  # "and" of "and then" opens the next clause
-            if not clause.text:
+            if not clause.text or (clause.negated and not _WORD.search(clause.text)):  # ", no?" asks
                 continue
             inside = len(parts) > opened
             if len(parts) >= MOST_CLAUSES or (inside and _belongs(clause, parts[-1], sequence)):

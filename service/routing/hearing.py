@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from service.routing.encoder import Encoding
 from service.routing.history import LEANS, REACTIONS, History, Said
 from service.routing.policy import Policy
-from service.routing.replies import Reply, chosen_of, offer_of
+from service.routing.replies import Reply, offer_of
 from service.routing.student import Reading, Student
-
-ASKED = 0.05  # odds against an answer being off the topic that it was asked about
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,7 @@ class Heard:
         alone: its reading without what was said before.
         reading: its reading after what was said before.
         reply: what it does; `ACCEPTS` only where nothing was offered, or more than one thing.
-        chosen: the intent that it chooses of those that the assistant asked about.
+        chosen: the one intent that the assistant asked about, if the text accepts it.
         in_context: it was read after what was said before.
         leans: it depends on what was said before.
     """
@@ -61,10 +59,10 @@ def hear(text: str, earlier: Sequence[Said], offered: Sequence[str], *, student:
     if not history.reads(student.encoder):
         return heard
     answer = earlier[-1].text if earlier and not earlier[-1].by_user else ""
-    reply = Reply.SAYS if alone.oos_score <= policy.refuse_above else history.reply(encoding)
-    chosen = chosen_of(text, offered) or (offered[0] if reply is Reply.ACCEPTS and len(offered) == 1 else None)
-    if chosen is not None:
-        return replace(heard, chosen=chosen, leans=True)
+    surely = alone.oos_score <= policy.refuse_above and next(iter(alone.probabilities.values())) >= policy.act_above
+    reply = Reply.SAYS if surely else history.reply(encoding)
+    if reply is Reply.ACCEPTS and len(offered) == 1:
+        return replace(heard, chosen=offered[0], leans=True)
     if reply in REACTIONS or (reply is Reply.ACCEPTS and (offered or not answer)):
         return replace(heard, reply=reply)
     if reply is Reply.ACCEPTS:
@@ -76,17 +74,7 @@ def hear(text: str, earlier: Sequence[Said], offered: Sequence[str], *, student:
     reading = history.read(student, encoding, earlier)
     return replace(
         heard,
-        reading=_of_offered(reading, alone, offered) if offered else reading,
+        reading=reading,
         in_context=True,
         leans=heard.leans or bool(history.depends(encoding.vector[None])[0] >= LEANS),
     )
-
-
-def _of_offered(reading: Reading, alone: Reading, offered: Sequence[str]) -> Reading:
-    """Take an answer to a choice as one of the options, where the text alone speaks of one first."""
-    if next(iter(alone.probabilities)) not in offered:
-        return reading
-    total = sum(alone.probabilities[label] for label in offered)
-    among = {label: p / total for label, p in alone.probabilities.items() if label in offered}
-    strange = ASKED * alone.oos_score
-    return replace(reading, probabilities=among, oos_score=strange / (strange + 1.0 - alone.oos_score))

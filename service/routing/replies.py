@@ -13,6 +13,9 @@ import numpy as np
 from service.routing.label_free import LabelFree
 from service.routing.student import Matrix
 
+MOST_CHARACTERS = 60  # of a choice
+MOST_WORDS = 5
+LEAST_LETTERS = 4
 SURE = 0.8  # of 2,840 requests of CLINC150's validation set 3 reach it, of 120 answers 100
 
 
@@ -40,6 +43,7 @@ _CHOICE = re.compile(
     r"(?:\W+(?:please|pls|thanks|thank you|then))*\W*",
     re.I,
 )
+_REFUSING = frozenset("no not don't dont neither none never nothing without".split())
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _ASKS_ONLY = frozenset(  # "Shall I?", "Is that all right with you?": what is offered stands in the sentence before
     "shall should can may could would will do does is are be i we you me it that this so now please confirm want like wish the to for and"
@@ -61,20 +65,33 @@ def read_replies(vectors: Matrix, learned: LabelFree) -> list[Reply]:
     return [KINDS[row.argmax()] if row.max() >= SURE else Reply.SAYS for row in chances]
 
 
-def chosen_of(text: str, options: Sequence[str]) -> str | None:
-    """Return the option that a text chooses by its place ("the second", "2"), if it does nothing else."""
-    found = _CHOICE.fullmatch(text[:100])
-    if found is None:
+def choose(text: str, options: Sequence[str]) -> int | None:
+    """Return the place of the option that a text chooses: by its number ("the second", "2"), or by a word of it and of no other option."""
+    if len(text) > MOST_CHARACTERS:
         return None
-    place = _PLACES[found["place"].lower()]
-    return options[place] if place < len(options) else None
+    found = _CHOICE.fullmatch(text)
+    if found is not None:
+        place = _PLACES[found["place"].lower()]
+        return place % len(options) if place < len(options) else None
+    words = _WORD.findall(text.lower())
+    if len(words) > MOST_WORDS or _REFUSING.intersection(words):
+        return None
+    named = {i for i, option in enumerate(options) for word in _WORD.findall(option.lower()) if any(_alike(word, w) for w in words)}
+    return named.pop() if len(named) == 1 else None
+
+
+def _alike(word: str, other: str) -> bool:
+    """Say whether two words of four letters or more are forms of one: "explain" and "explained"."""
+    short, long = sorted((word, other), key=len)
+    return len(short) >= LEAST_LETTERS and long.startswith(short) and short not in _ASKS_ONLY
 
 
 def offer_of(answer: str) -> str:
-    """Return what the assistant offered or asked at the end: the last question, or else the last sentence."""
+    """Return what the assistant offered: its last question, or the sentence before where that names nothing, or else its last sentence."""
     sentences = [s for s in _SENTENCE.split(answer.strip()) if s.strip()]
     if not sentences:
         return ""
     place = max((i for i, s in enumerate(sentences) if s.endswith("?")), default=len(sentences) - 1)
-    start = place - 1 if place > 0 and _ASKS_ONLY.issuperset(_WORD.findall(sentences[place].lower())) else place
-    return " ".join(_OFFERING.sub("", s) for s in sentences[start : place + 1])
+    if place > 0 and _ASKS_ONLY.issuperset(_WORD.findall(sentences[place].lower())):
+        place -= 1
+    return _OFFERING.sub("", sentences[place])

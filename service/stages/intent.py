@@ -40,7 +40,7 @@ class Understanding:
         in_context: the text was read after what was said before it.
         carried: it is what was said before that tells the intent, not the text.
         reply: what the text does, where it is a mere answer to the assistant.
-        chosen: the intent that it chooses of those that the assistant asked about.
+        chosen: the intent that it chooses of those that the assistant asked about; nothing else counts then.
         caller_decides: the caller's intent is taken as it is.
         examples: the nearest labelled requests, nearest first.
     """
@@ -74,6 +74,9 @@ class ReadIntent:
         trusted = caller is not None and (
             admitted.unknown_intent or (not admitted.ambiguous and admitted.caller_confidence >= TRUSTED_CALLER)
         )
+        if admitted.chosen is not None:
+            entities = join_entities(admitted.entities, admitted.earlier_entities)
+            return Understanding((), 0.0, False, entities, (), chosen=admitted.chosen)
         if router is None or admitted.empty or admitted.social:
             alone = (Candidate(intent=caller, probability=admitted.caller_confidence),) if caller is not None else ()
             return Understanding(alone, 0.0, trusted, admitted.entities, ())

@@ -9,6 +9,7 @@ from service.contracts.notice import Notice
 from service.contracts.query import ConversationTurn, EntitySource, EntityType, OrchestratorInput, ParsedEntity, Preferences
 from service.routing.entities import Gazetteer
 from service.routing.history import UTTERANCES
+from service.routing.replies import choose
 
 MAX_ENTITIES = 20
 MAX_SOCIAL_WORDS = 8
@@ -32,6 +33,7 @@ class Admitted:
         unknown_intent: the caller's intent is unknown, and the catalogue's fallback stands in.
         answer: what the assistant said last, where the text comes after it; else empty.
         offered: intents that the service itself asked about in that answer, in the order of its question.
+        chosen: the one that the text chooses of those.
         earlier_entities: those of the latest utterances, one of each type, where the caller gave none.
         social: the text is a greeting, thanks or a farewell only.
         empty: the text holds no letter or digit.
@@ -52,6 +54,7 @@ class Admitted:
     warnings: tuple[Notice, ...]
     answer: str = ""
     offered: tuple[str, ...] = ()
+    chosen: str | None = None
     earlier_entities: tuple[ParsedEntity, ...] = ()
 
 
@@ -75,6 +78,8 @@ class Triage:
             warnings.append(Notice(code="unknown_agent", message=f"There is no agent {agent!r}; the question is routed by its text."))
             agent = None
         answer = _last_answer(request.conversation_history)
+        offered = self._offered(answer)
+        chosen = choose(text, [self._catalog.intent[name].wish for name in offered]) if offered else None
         return Admitted(
             text=text,
             history=request.conversation_history,
@@ -89,7 +94,8 @@ class Triage:
             explicit_agent=agent,
             warnings=tuple(warnings),
             answer=answer,
-            offered=self._offered(answer),
+            offered=offered,
+            chosen=offered[chosen] if chosen is not None else None,
             earlier_entities=self._earlier_entities(request.conversation_history) if query.entities is None else (),
         )
 

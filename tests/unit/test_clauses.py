@@ -82,6 +82,71 @@ def test_what_is_not_wanted_is_told_from_what_is(text: str, wanted: list[str], n
     assert [c.text for c in clauses.negated] == negated
 
 
+FORBIDDEN = [
+    "The model must not be deployed",
+    "You mustn't deploy the churn model",
+    "the model should not be retrained yet",
+    "the model is not to be deployed",
+    "under no circumstances deploy the new model",
+    "nobody should deploy v3",
+    "No one is allowed to retrain the model",
+    "deploying v3 is forbidden",
+    "refrain from retraining the model",
+    "please avoid rolling back the model",
+    "hold off on deploying v3",
+    "postpone the deployment",
+    "stop the rollout",
+    "cancel the retraining",
+    "call off the rollout",
+    "retraining now would be a terrible idea",
+    "deploy it? No!",
+    "deploy it? absolutely not",
+    "deploy it, or rather don't",
+    "deploy it. On second thought, do not.",
+    "retrain it... never mind",
+    "roll out v4. Wait, no.",
+]
+
+
+@pytest.mark.parametrize("text", FORBIDDEN)
+def test_what_is_forbidden_called_off_or_taken_back_is_not_wanted(text: str) -> None:
+    """Nothing is left to be carried out."""
+    clauses = found(text)
+
+    assert clauses.negated
+    assert not clauses.wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "why should the model not be deployed?",
+        "Basically it's just past scripts, no?",
+        "did the rebate help, or not.",
+        "should we stop calling these accounts?",
+        "what would be a bad idea here?",
+    ],
+)
+def test_a_question_forbids_nothing(text: str) -> None:
+    """Whatever it asks about, and whatever is hung on it."""
+    clauses = split(text)
+
+    assert clauses is None or not clauses.negated
+
+
+@pytest.mark.parametrize(
+    ("text", "retracts"),
+    [
+        ("deploy it. Actually, do not deploy it.", True),
+        ("deploy it. Do not deploy anything.", True),
+        ("deploy A but do not deploy B", False),
+    ],
+)
+def test_a_retraction_is_told_from_an_exception(text: str, retracts: bool) -> None:
+    """It begins with a second thought, or speaks of everything."""
+    assert any("retracts" in c.marks for c in found(text).negated) is retracts
+
+
 @settings(max_examples=300)
 @given(
     st.lists(st.sampled_from(["and", "then", "don't", "not", ",", ".", ";", "before", "you", "retrain", "it", "first", "but", "no", "🙂"]))

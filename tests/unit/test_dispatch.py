@@ -10,7 +10,8 @@ from service.contracts.caller import Caller
 from service.deadline import Deadline
 from service.flows.agent_call import Work
 from service.flows.flow import Outcome, Verdict
-from service.stages.dispatch import Dispatch, latency_budget_ms
+from service.routing.history import UTTERANCES
+from service.stages.dispatch import MOST_SAID, Dispatch, latency_budget_ms
 from service.stages.gate import Gate
 from tests.unit.turns import a_decision, a_request, an_entity
 
@@ -85,6 +86,17 @@ async def test_the_work_holds_what_the_agent_needs() -> None:
     assert work.context == {"treatment": "visits", "raw_query": "Did it?"}
     assert [e.value for e in work.entities] == ["Kisqali"]
     assert work.required_confidence is None
+
+
+async def test_the_agent_is_told_what_was_said_before() -> None:
+    """The latest utterances, each cut to a length, which the caller's own context cannot fake."""
+    history = [{"role": "user", "content": str(i) * (MOST_SAID + 5)} for i in range(UTTERANCES + 1)]
+    request = a_request("and there?", history=history, context={"conversation_history": "x"})
+
+    work = await carry_out(Recorder(), request)
+
+    said = work.context["conversation_history"]
+    assert said == [{"role": "user", "content": str(i) * MOST_SAID} for i in range(1, UTTERANCES + 1)]
 
 
 @pytest.mark.parametrize("required", [0.0, 0.9])

@@ -198,3 +198,32 @@ def test_triage_is_total_and_deterministic(text: str, intent: str | None, confid
     assert admitted.caller_intent in {None, *CATALOG.intent}
     assert 0.0 <= admitted.caller_confidence <= 1.0
     assert not (admitted.social and admitted.empty)
+
+
+WISHES = [CATALOG.intent[name].wish for name in ("model_deploy", "prediction")]
+ASKED = {"role": "assistant", "content": f"Do you want to {WISHES[0]}; or {WISHES[1]}?"}
+
+
+def test_what_the_service_asked_about_can_be_chosen() -> None:
+    """In the order of its question, as long as it is what was said last."""
+    asked, later = TRIAGE(a_request("the second", history=[ASKED])), TRIAGE(a_request("the second", history=[ASKED, {"content": "hm"}]))
+
+    assert (asked.offered, asked.chosen) == (("model_deploy", "prediction"), "prediction")
+    assert (later.offered, later.chosen, later.answer) == ((), None, "")
+
+
+def test_an_ok_to_a_question_is_no_mere_courtesy() -> None:
+    """It answers; without a question it is one."""
+    assert TRIAGE(a_request("ok")).social
+    assert not TRIAGE(a_request("ok", history=[{"role": "assistant", "content": "Shall I retrain it?"}])).social
+
+
+def test_what_was_said_before_is_searched_for_entities() -> None:
+    """The latest of each type, as inferred ones, unless the caller gives entities."""
+    history = [{"content": "TRx of Kisqali in the Midwest"}, {"content": "and Fabhalta?"}]
+
+    found = TRIAGE(a_request("why?", history=history)).earlier_entities
+
+    assert {(e.type, e.value, e.source) for e in found} >= {("brand", "Fabhalta", "inferred"), ("kpi", "TRx", "inferred")}
+    assert "Kisqali" not in {e.value for e in found}
+    assert not TRIAGE(a_request("why?", history=history, entities=[])).earlier_entities

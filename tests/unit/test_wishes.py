@@ -106,3 +106,17 @@ def test_a_label_that_is_said_by_negations_is_not_negated_by_one() -> None:
     made = wishes("don't retrain the model", reading(TRAIN), reading(TRAIN), policy=policy)
 
     assert (made.intents, made.declined) == ((TRAIN,), False)
+
+
+@pytest.mark.parametrize(
+    ("text", "declined"), [("retrain it. Actually, do not retrain it.", True), ("retrain A but do not retrain B", False)]
+)
+def test_a_retraction_has_the_last_word(text: str, declined: bool) -> None:
+    """Where the whole text still reads like the wish; an exception leaves the rest."""
+    clauses = split(text)
+    assert clauses is not None
+
+    made = wishes(text, reading(TRAIN), *(reading(TRAIN) for _ in texts(clauses)))
+
+    assert made.declined is declined
+    assert made.intents == (() if declined else (TRAIN,))
