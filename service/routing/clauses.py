@@ -6,6 +6,7 @@ labels: whether a clause is a request of its own, and for what, is for the stude
 
 import re
 from dataclasses import dataclass, replace
+from unicodedata import normalize
 
 MOST_CHARACTERS = 1_000  # more than the encoder reads
 MOST_PENDING = 40  # characters of function words in a row; bounds the time for a text of nothing else
@@ -178,8 +179,8 @@ def split(text: str) -> Clauses | None:
 
 
 def _plain(text: str) -> str:
-    """Write apostrophes, blanks and "do n't" in one way, so that no typography hides a negation."""
-    return _APART.sub("", _BLANKS.sub(" ", text.translate(_APOSTROPHES))).strip()
+    """Write letters, apostrophes, blanks and "do n't" in one way, so that no typography hides a negation."""
+    return _APART.sub("", _BLANKS.sub(" ", normalize("NFKC", text).translate(_APOSTROPHES))).strip()
 
 
 def _open(raw: str, opens: bool) -> Clause:

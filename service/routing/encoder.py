@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -95,9 +96,10 @@ class Encoder:
     def encode_many(self, texts: Sequence[str], *, batch: int = 32, most: int = MAX_TOKENS) -> list[Encoding]:
         """Encode texts in batches of similar length, in the order given; `most` tokens of each, with the two special ones.
 
-        Of a longer text beginning and end are read: the one says what it is about, and the other what it asks.
+        Full-width letters and the like are read as plain ones. Of a longer text beginning and end are read: the one says what it is about,
+        and the other what it asks.
         """
-        tokens = [self._tokenizer.encode(t[:MAX_CHARACTERS]).ids for t in texts]
+        tokens = [self._tokenizer.encode(normalize("NFKC", t[:MAX_CHARACTERS])[:MAX_CHARACTERS]).ids for t in texts]
         tokens = [[*ids[: most // 2], *ids[-(most - most // 2) :]] if len(ids) > most else ids for ids in tokens]
         order = sorted(range(len(texts)), key=lambda i: len(tokens[i]))
         encodings: list[Encoding | None] = [None] * len(texts)

@@ -63,7 +63,15 @@ def test_several_wishes_come_in_the_order_of_carrying_out(text: str, wanted: lis
 
 @pytest.mark.parametrize(
     "text",
-    ["do  not deploy v7", "don`t deploy v7", "don\u02bct deploy v7", "don\u2019t deploy v7", "do n't deploy v7", "do\u00a0not\tdeploy v7"],
+    [
+        "do  not deploy v7",
+        "don`t deploy v7",
+        "don\u02bct deploy v7",
+        "don\u2019t deploy v7",
+        "do n't deploy v7",
+        "do\u00a0not\tdeploy v7",
+        "\uff44\uff4f \uff4e\uff4f\uff54 deploy v7",
+    ],
 )
 def test_no_typography_hides_a_negation(text: str) -> None:
     """Other apostrophes, doubled and odd blanks, a tokenized text."""

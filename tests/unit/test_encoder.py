@@ -55,6 +55,20 @@ def test_a_batch_is_encoded_as_each_text_alone_is(encoder: Encoder) -> None:
         assert float(encoding.vector @ alone.vector) > 0.97
 
 
+def test_full_width_letters_are_read_as_plain_ones(encoder: Encoder) -> None:
+    """And ligatures: a text that looks the same means the same."""
+    assert encoder.encode("\uff34\uff32\uff58 forecast of\ufb01ce").tokens == encoder.encode("TRx forecast office").tokens
+
+
+def test_of_a_longer_text_beginning_and_end_are_read(encoder: Encoder) -> None:
+    """An earlier utterance often ends in what it asks."""
+    text = f"hello {'and ' * 60}forecast"
+    short = encoder.encode_many([text], most=8)[0].tokens
+
+    assert (short[0], short[-1]) == (encoder.encode("hello").tokens[0], encoder.encode("forecast").tokens[0])
+    assert len(short) == 6
+
+
 def test_an_empty_batch_is_empty(encoder: Encoder) -> None:
     """Nothing in, nothing out."""
     assert encoder.encode_many([]) == []
