@@ -13,6 +13,7 @@ import numpy as np
 from service.routing.label_free import LabelFree
 from service.routing.student import Matrix
 
+QUESTION = "Do you want to"  # how the service asks which intent is meant
 MOST_CHARACTERS = 60  # of a choice
 MOST_WORDS = 5
 LEAST_LETTERS = 4

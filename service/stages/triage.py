@@ -9,7 +9,7 @@ from service.contracts.notice import Notice
 from service.contracts.query import ConversationTurn, EntitySource, EntityType, OrchestratorInput, ParsedEntity, Preferences
 from service.routing.entities import Gazetteer
 from service.routing.history import UTTERANCES
-from service.routing.replies import choose
+from service.routing.replies import QUESTION, choose
 
 MAX_ENTITIES = 20
 MAX_SOCIAL_WORDS = 8
@@ -100,7 +100,8 @@ class Triage:
         )
 
     def _offered(self, answer: str) -> tuple[str, ...]:
-        places = {intent.name: answer.rfind(intent.wish) for intent in self._catalog.intents}
+        start = answer.rfind(QUESTION)
+        places = {intent.name: answer.find(intent.wish, start) if start >= 0 else start for intent in self._catalog.intents}
         return tuple(sorted((name for name, place in places.items() if place >= 0), key=lambda name: places[name]))
 
     def _earlier_entities(self, history: Sequence[ConversationTurn]) -> tuple[ParsedEntity, ...]:

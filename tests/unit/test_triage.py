@@ -212,6 +212,13 @@ def test_what_the_service_asked_about_can_be_chosen() -> None:
     assert (later.offered, later.chosen, later.answer) == ((), None, "")
 
 
+def test_what_an_answer_merely_mentions_was_not_asked_about() -> None:
+    """A number after it chooses nothing."""
+    said = {"role": "assistant", "content": f"I can also {WISHES[0]}; or {WISHES[1]}."}
+
+    assert TRIAGE(a_request("2", history=[said])).offered == ()
+
+
 def test_an_ok_to_a_question_is_no_mere_courtesy() -> None:
     """It answers; without a question it is one."""
     assert TRIAGE(a_request("ok")).social
