@@ -34,9 +34,9 @@ _CLOSING = re.compile(  # turns of dialogues that are answers, or may be
 
 
 def read_answers(path: Path) -> list[tuple[str, Reply]]:
-    """Read short answers, each with what it does."""
+    """Read short answers, each with what it does, and each once more with a mark at its end: "no", "no." and "no!" are one answer."""
     rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [(row["text"], Reply(row["kind"])) for row in rows]
+    return [(f"{row['text']}{mark}", Reply(row["kind"])) for row in rows for mark in ("", ".", "?" if row["kind"] == "continues" else "!")]
 
 
 def learn_replies(

@@ -60,7 +60,8 @@ def hear(text: str, earlier: Sequence[Said], offered: Sequence[str], *, student:
         return heard
     answer = earlier[-1].text if earlier and not earlier[-1].by_user else ""
     surely = alone.oos_score <= policy.refuse_above and next(iter(alone.probabilities.values())) >= policy.act_above
-    reply = Reply.SAYS if surely else history.reply(encoding)
+    worded = any(c.isalpha() for c in text)  # "1" is no yes
+    reply = history.reply(encoding) if worded and not surely else Reply.SAYS
     if reply is Reply.ACCEPTS and len(offered) == 1:
         return replace(heard, chosen=offered[0], leans=True)
     if reply in REACTIONS or (reply is Reply.ACCEPTS and (offered or not answer)):

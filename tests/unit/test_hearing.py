@@ -68,6 +68,11 @@ def test_a_yes_to_nothing_or_to_several_chooses_nothing(student: Student, earlie
     assert (made.reply, made.chosen, made.in_context) == (Reply.ACCEPTS, None, False)
 
 
+def test_a_number_is_no_yes(student: Student) -> None:
+    """To a question without options."""
+    assert heard(student, "1", HEALTH, f">{OFFER}").text == "1"
+
+
 def test_a_follow_up_does_not_say_its_intent_itself(student: Student) -> None:
     """What was said before does; a request of its own does say it."""
     follow_up, request = heard(student, "and for the Midwest?", GAP), heard(student, HEALTH, GAP)
