@@ -54,6 +54,10 @@ CHOSEN: dict[str, int | None] = {
     "forecast or pilot": None,
     "first check whether the model has drifted": None,
     "something else": None,
+    "what is a pilot?": None,
+    "the pilot failed": None,
+    "test me": None,
+    "a forecast of the weather": None,
     "": None,
     "2" + "." * 100: None,
 }
