@@ -31,22 +31,13 @@ class Reply(StrEnum):
 
 
 KINDS = tuple(Reply)
-_ORDINALS = (
-    "first|1|1st|one|a|former",
-    "second|2|2nd|two|b",
-    "third|3|3rd|three|c",
-    "fourth|4|4th|four|d",
-    "last|latter|final",
-)
+_ORDINALS = ("first|1|1st|one|former", "second|2|2nd|two", "third|3|3rd|three", "fourth|4|4th|four", "last|latter|final")
 _PLACES = {word: place if place < len(_ORDINALS) - 1 else -1 for place, words in enumerate(_ORDINALS) for word in words.split("|")}
-_CHOICE = re.compile(
-    rf"\W*(?:(?:yes|ok|okay|i'd say|take|the|option|number|no\.?|#)\W*)*(?P<place>{'|'.join(_PLACES)})(?: (?:one|option|choice))?"
-    r"(?:\W+(?:please|pls|thanks|thank you|then))*\W*",
-    re.I,
-)
 _ABOUT_A_CHOICE = frozenset(
-    "the a an one option please pls thanks just i i'd want would like it to have get some let's do take yes ok".split()
+    "the option choice number please pls thanks then just i i'd want would like it to have get some let's do take yes ok okay".split()
 )
+_ARTICLES = frozenset("a an one".split())
+_TOKEN = re.compile(r"[a-z0-9']+")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _ASKS_ONLY = frozenset(  # "Shall I?", "Is that all right with you?": what is offered stands in the sentence before
     "shall should can may could would will do does is are be i we you me it that this so now please confirm want like wish the to for and"
@@ -70,17 +61,23 @@ def read_replies(vectors: Matrix, learned: LabelFree) -> list[Reply]:
 
 def choose(text: str, options: Sequence[str]) -> int | None:
     """Return the place of the option that a text chooses: by its number ("the second", "2"), or by words of it alone."""
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > MOST_CHARACTERS or "?" in text:
         return None
-    found = _CHOICE.fullmatch(text)
-    if found is not None:
-        place = _PLACES[found["place"].lower()]
+    said = [word for word in _TOKEN.findall(text.lower()) if word not in _ABOUT_A_CHOICE]
+    if said and said[0] in _PLACES and said[1:] in ([], ["one"]):
+        place = _PLACES[said[0]]
         return place % len(options) if place < len(options) else None
-    words = set(_WORD.findall(text.lower())) - _ABOUT_A_CHOICE
-    if "?" in text or not 0 < len(words) <= MOST_WORDS:
+    words = set(said) - _ARTICLES
+    if not 0 < len(words) <= MOST_WORDS:
         return None
     fitting = [i for i, option in enumerate(options) if all(any(_alike(w, o) for o in _WORD.findall(option.lower())) for w in words)]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def ask(options: Sequence[str]) -> str:
+    """Ask which of some options is meant."""
+    listed = options[0] if len(options) == 1 else f"{'; '.join(options[:-1])}; or {options[-1]}"
+    return f"{QUESTION} {listed}?"
 
 
 def _alike(word: str, other: str) -> bool:

@@ -16,7 +16,7 @@ from service.errors import ErrorCode
 from service.ports import Predictors
 from service.programs import Router
 from service.routing.policy import Policy, Step
-from service.routing.replies import QUESTION, Reply
+from service.routing.replies import Reply, ask
 from service.stages.intent import Understanding
 from service.stages.triage import Admitted
 
@@ -240,7 +240,7 @@ class Route:
         return self._question([c.intent for c in understanding.candidates[:NAMED_CANDIDATES]])
 
     def _question(self, intents: Sequence[str]) -> str:
-        return f"{QUESTION} {_join([self._catalog.intent[i].wish for i in intents])}?"
+        return ask([self._catalog.intent[i].wish for i in intents])
 
     def offer(self) -> str:
         """Say in one sentence what the catalogue can do."""

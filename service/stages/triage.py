@@ -9,7 +9,7 @@ from service.contracts.notice import Notice
 from service.contracts.query import ConversationTurn, EntitySource, EntityType, OrchestratorInput, ParsedEntity, Preferences
 from service.routing.entities import Gazetteer
 from service.routing.history import UTTERANCES
-from service.routing.replies import QUESTION, choose
+from service.routing.replies import QUESTION, ask, choose
 
 MAX_ENTITIES = 20
 MAX_SOCIAL_WORDS = 8
@@ -102,7 +102,9 @@ class Triage:
     def _offered(self, answer: str) -> tuple[str, ...]:
         start = answer.rfind(QUESTION)
         places = {intent.name: answer.find(intent.wish, start) if start >= 0 else start for intent in self._catalog.intents}
-        return tuple(sorted((name for name, place in places.items() if place >= 0), key=lambda name: places[name]))
+        named = sorted((name for name, place in places.items() if place >= 0), key=lambda name: places[name])
+        asked = bool(named) and answer.rstrip().endswith(ask([self._catalog.intent[name].wish for name in named]))
+        return tuple(named) if asked else ()
 
     def _earlier_entities(self, history: Sequence[ConversationTurn]) -> tuple[ParsedEntity, ...]:
         """Return the latest entity of each type that was said, as inferred ones."""

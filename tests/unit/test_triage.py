@@ -214,9 +214,11 @@ def test_what_the_service_asked_about_can_be_chosen() -> None:
 
 def test_what_an_answer_merely_mentions_was_not_asked_about() -> None:
     """A number after it chooses nothing."""
-    said = {"role": "assistant", "content": f"I can also {WISHES[0]}; or {WISHES[1]}."}
+    mentioned = f"I can also {WISHES[0]}; or {WISHES[1]}."
+    for content in (mentioned, f"Do you want to see the chart? {mentioned}", f"Do you want to {WISHES[0]}? I cannot do that."):
+        said = {"role": "assistant", "content": content}
 
-    assert TRIAGE(a_request("2", history=[said])).offered == ()
+        assert TRIAGE(a_request("2", history=[said])).offered == ()
 
 
 def test_an_ok_to_a_question_is_no_mere_courtesy() -> None:
