@@ -24,6 +24,7 @@ class Heard:
         reading: its reading after what was said before.
         reply: what it does; `ACCEPTS` only where nothing was offered, or more than one thing.
         chosen: the one intent that the assistant asked about, if the text accepts it.
+        accepts: the user accepts what was offered, and names nothing.
         in_context: it was read after what was said before.
         leans: it depends on what was said before.
     """
@@ -34,12 +35,15 @@ class Heard:
     reading: Reading
     reply: Reply = Reply.SAYS
     chosen: str | None = None
+    accepts: bool = False
     in_context: bool = False
     leans: bool = False
 
     def says(self, intent: str, policy: Policy) -> bool:
-        """Say whether the text alone speaks of an intent; else it is what was said before that does."""
-        return self.alone.oos_score <= policy.refuse_above and self.alone.probabilities.get(intent, 0.0) >= policy.clarify_below
+        """Say whether the user's own words alone speak of an intent; else it is what was said before that does."""
+        if self.accepts or self.alone.oos_score > policy.refuse_above:
+            return False
+        return self.alone.probabilities.get(intent, 0.0) >= policy.clarify_below
 
 
 def hear(text: str, earlier: Sequence[Said], offered: Sequence[str], *, student: Student, history: History, policy: Policy) -> Heard:
@@ -69,9 +73,9 @@ def hear(text: str, earlier: Sequence[Said], offered: Sequence[str], *, student:
     if reply is Reply.ACCEPTS:
         offer = offer_of(answer)
         encoding = student.encoder.encode(offer)
-        heard, earlier = Heard(offer, encoding, student.read_all([encoding])[0], alone, leans=True), earlier[:-1]
+        heard, earlier = Heard(offer, encoding, student.read_all([encoding])[0], alone, accepts=True, leans=True), earlier[:-1]
     if not earlier:
-        return replace(heard, reading=heard.alone)
+        return replace(heard, reading=heard.alone, in_context=heard.accepts)
     reading = history.read(student, encoding, earlier)
     return replace(
         heard,

@@ -186,8 +186,9 @@ class Route:
             why = f"{reading}; below {policy.clarify_below:.2f} a question costs less than a wrong agent."
             question = self._clarifying_question(understanding)
             return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=question, warnings=warnings)
-        if understanding.carried and not self._catalog.agent[self._catalog.intent[intent].primary_agent].idempotent:
-            why = f"{reading}, but the text does not say so itself; what cannot be undone is asked about."
+        guesses = understanding.carried or probability < policy.act_above
+        if guesses and not self._catalog.agent[self._catalog.intent[intent].primary_agent].idempotent:
+            why = f"{reading}, but that is not said surely; what cannot be undone is asked about."
             return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=self._question((intent,)), warnings=warnings)
         if understanding.carried:
             message = f"It is what was said before that tells {intent}, not the text; no risk target is proven."

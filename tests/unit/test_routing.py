@@ -1,6 +1,6 @@
 """The cascade: each rung answers when it should, says so, and whatever the LM does, there is an answer."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +14,6 @@ from service.contracts.notice import Notice
 from service.contracts.query import Preferences
 from service.deadline import Deadline
 from service.programs import Router
-from service.routing.replies import Reply
 from service.stages.routing import LM_RESERVE, Route
 from tests.fakes import ScriptedPredictors
 from tests.unit.turns import CATALOG, HOSTED, INTENTS, VERDICT, a_router, admitted, understood
@@ -168,46 +167,6 @@ async def test_the_right_rung_decides(case: Case) -> None:
     assert (decision.question is not None) is (case.action is C)
     assert decision.flow == ("single" if case.action is D else None)
     assert decision.rationale
-
-
-REPLIES: dict[str, tuple[dict[str, Any], Action, str | None, str | None]] = {
-    "thanks": ({"reply": Reply.THANKS}, S, None, None),
-    "a dismissal": ({"reply": Reply.DISMISSES}, C, None, "instead?"),
-    "a yes to nothing": ({"reply": Reply.ACCEPTS}, C, None, "I can help you to"),
-    "a choice": ({"chosen": "model_deploy"}, D, "model_deployer", None),
-    "a follow-up": ({"carried": True, "in_context": True}, D, "causal_impact", None),
-    "a follow-up to what cannot be undone": (
-        {"carried": True, "in_context": True, "intents": ("model_deploy",)},
-        C,
-        None,
-        CATALOG.intent["model_deploy"].wish,
-    ),
-}
-
-
-@pytest.mark.parametrize(("read", "action", "agent", "question"), REPLIES.values(), ids=REPLIES)
-async def test_a_mere_answer_starts_nothing_but_what_it_chooses(
-    read: dict[str, Any], action: Action, agent: str | None, question: str | None
-) -> None:
-    """What only the history tells is warned of, and asked about where it cannot be undone."""
-    route = Route(catalog=CATALOG, predictors=None, lm=None)
-
-    decision = await route(uuid4(), admitted(), replace(understood(), **read), a_router(), Deadline.after(2.0))
-
-    assert (decision.action, decision.primary_agent) == (action, agent)
-    assert (decision.question or "").find(question or "") >= 0
-    assert ("intent_from_history" in {w.code for w in decision.warnings}) is (read.get("carried", False) and action is D)
-
-
-async def test_a_yes_to_several_is_asked_about_again() -> None:
-    """With the same options."""
-    route, options = Route(catalog=CATALOG, predictors=None, lm=None), ("prediction", "explanation")
-    accepted = replace(understood(), reply=Reply.ACCEPTS)
-
-    decision = await route(uuid4(), admitted(offered=options), accepted, a_router(), Deadline.after(2.0))
-
-    assert decision.action is C
-    assert all(CATALOG.intent[name].wish in (decision.question or "") for name in options)
 
 
 async def test_the_intent_of_each_rung_is_its_own() -> None:
