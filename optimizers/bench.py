@@ -23,7 +23,6 @@ from optimizers.policy import HeldOut, fit_policy, read_held_out
 from optimizers.student import Fit, fit
 from service.routing.encoder import Encoder
 from service.routing.history import History
-from service.routing.label_free import packaged
 from service.routing.policy import Policy
 from service.routing.student import OUT_OF_SCOPE, Student
 
@@ -310,7 +309,7 @@ def _held_out(fitted: Fit, student: Student, validation: Sequence[Row], words: M
 
 def evaluate_once(student: Student, rows: Sequence[Row]) -> Evaluated:
     """Read every row, after its history where it has one and the encoder is one that histories are read with."""
-    encodings, history = student.encoder.encode_many([r.text for r in rows]), History(packaged())
+    encodings, history = student.encoder.encode_many([r.text for r in rows]), History()
     in_context = history.reads(student.encoder)
     readings = history.read_all(student, encodings, [said_before(r) for r in rows]) if in_context else student.read_all(encodings)
     inside = [(row, reading) for row, reading in zip(rows, readings, strict=True) if row.label != OUT_OF_SCOPE]
@@ -341,7 +340,7 @@ def time_reading(student: Student, rows: Sequence[Row]) -> dict[str, float]:
 
     As in the service a text without a history is read alone, and the encoder remembers the utterances of histories before.
     """
-    single, history = student.on(Encoder(student.encoder.folder, threads=1)), History(packaged())
+    single, history = student.on(Encoder(student.encoder.folder, threads=1)), History()
     spread = [rows[i] for i in np.linspace(0, len(rows) - 1, min(TIMED_ROWS, len(rows))).astype(int)]
     taken = []
     with threadpool_limits(1):  # of BLAS, as in the service

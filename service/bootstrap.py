@@ -27,7 +27,6 @@ from service.programs import Programs, Router
 from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
 from service.routing.history import History
-from service.routing.label_free import packaged
 from service.routing.policy import LOCAL_LM
 from service.settings import Settings
 from service.stages.commit import Commit
@@ -127,7 +126,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         async with _predictors(settings) as predictors, _opened(store, agents):
             pipeline = assemble(settings, catalog, programs, store, agents, predictors, Observers([metrics, RequestLog()]))
             encoder, tried = await loading, asyncio.Event()
-            if not History(packaged()).reads(encoder):
+            if not History().reads(encoder):
                 log.warning("history_not_read: only the packaged encoder reads conversation_history; each text is read alone")
             source = RouterSource(settings.mlflow_uri, encoder)
             following = asyncio.create_task(_follow_champion(source, programs, catalog, tried))
@@ -151,7 +150,7 @@ def assemble(
     writer = settings.lm_strong or settings.lm  # a small local one would drop numbers and take the seconds that are left
     stages = Stages(
         triage=Triage(catalog=catalog, gazetteer=Gazetteer(catalog)),
-        intent=ReadIntent(History(packaged())),
+        intent=ReadIntent(History()),
         routing=Route(catalog=catalog, predictors=predictors, lm=settings.lm),
         gate=Gate(catalog=catalog),
         dispatch=Dispatch(catalog=catalog, flows={"single": Single(call=CallAgent(client=agents, observer=observer))}),

@@ -2,6 +2,8 @@
 
 from service.contracts.model import Contract
 
+LANGUAGE_NOT_READ = "language_not_read"  # the question is in a language that the router does not read
+
 
 class Notice(Contract):
     """One warning of an answer. `field` is a JSON path of the input, where there is one."""

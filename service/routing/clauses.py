@@ -40,7 +40,8 @@ _FORBIDDEN = re.compile(  # a statement: "the model must not be deployed", "depl
     r"|\bwould be (?:an? )?(?:\w+ )?(?:(?:bad|terrible|awful|stupid|wrong) (?:idea|move|thing)|mistake|unwise)\b",
     re.I,
 )
-_SECOND_THOUGHT = r"(?:actually|on (?:second|third) thoughts?|no|nope|wait|sorry|or|rather|i changed my mind)"
+_THOUGHT = r"actually|on (?:second|third) thoughts?|sorry"
+_SECOND_THOUGHT = rf"(?:{_THOUGHT}|no|nope|wait|or|rather|i changed my mind)"
 _RETRACTS = re.compile(  # "actually no, don't": the last word counts
     rf"(?:{_SECOND_THOUGHT}\W+)+(?=(?:do not|don't|dont|never|not)\b)", re.I
 )
@@ -72,7 +73,7 @@ _BREAK = re.compile(
 )
 _DONE = r"(?:when|once|after) (?:that|this|it)(?:'s| is| has been) (?:done|over|finished|completed?|ready),?"
 _HEAD = re.compile(
-    r"(?:(?P<thought>actually|on (?:second|third) thoughts?|sorry)|"
+    rf"(?:(?P<thought>{_THOUGHT})|"
     r"(?P<then>then|if (?:so|yes|not|needed|necessary),?|after that|afterwards?|next,|finally|lastly|subsequently|later on|\d[.)]"
     rf"|{_DONE})|(?P<first>first(?: of all)?)|(?P<time>{_TIME})(?= {_ACTION})|(?P<but>but|however)"
     r"|(?P<link>and)|(?P<also>also|plus|furthermore|moreover|meanwhile|besides)|(?P<soft>so|or|oh|ok(?:ay)?|well|please|pls|just|only|simply))"

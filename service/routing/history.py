@@ -17,7 +17,7 @@ import numpy as np
 
 from service.routing.calibration import Array, sigmoid, softmax
 from service.routing.encoder import Encoder, Encoding
-from service.routing.label_free import LabelFree
+from service.routing.label_free import LabelFree, packaged
 from service.routing.replies import Reply, read_replies
 from service.routing.student import Matrix, Reading, Student
 
@@ -55,10 +55,14 @@ class Turns:
 
 
 class History:
-    """Reads texts after what was said before them. Immutable and thread-safe."""
+    """Reads texts after what was said before them. Immutable and thread-safe.
 
-    def __init__(self, learned: LabelFree) -> None:
-        self._learned = learned
+    Args:
+        learned: what evidence weighs; by default the packaged numbers.
+    """
+
+    def __init__(self, learned: LabelFree | None = None) -> None:
+        self._learned = learned or packaged()
 
     def reads(self, encoder: Encoder) -> bool:
         """Say whether the numbers were learned on this encoder's vectors."""

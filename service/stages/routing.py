@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from service.catalog.model import Catalog
 from service.contracts.decision import Action, RouteDecision, Rung
 from service.contracts.lm import AgentOption, LabelledExample, LMFailure, LMQuestion, LMVerdict
-from service.contracts.notice import Notice
+from service.contracts.notice import LANGUAGE_NOT_READ, Notice
 from service.deadline import Deadline
 from service.errors import ErrorCode
 from service.ports import Predictors
@@ -22,6 +22,7 @@ from service.stages.triage import Admitted
 
 RULES_POLICY = "rules"
 NO_ROUTER = "none"
+COURTESY = "A greeting or thanks needs no agent."
 NAMED_CANDIDATES = 3  # how many candidates a clarifying question names
 LM_RESERVE = 0.15  # seconds of the decision's time that the LM may not use, for what comes after it
 
@@ -105,7 +106,7 @@ class Route:
 
     def _by_rules(self, admitted: Admitted) -> Choice | None:
         if admitted.social:
-            return Choice(Action.SOCIAL, Rung.RULES, "A greeting or thanks needs no agent.", confidence=1.0)
+            return Choice(Action.SOCIAL, Rung.RULES, COURTESY, confidence=1.0)
         if admitted.empty:
             return Choice(
                 Action.CLARIFY, Rung.RULES, "The question holds no word.", question=f"What would you like to know? {self.offer()}"
@@ -132,7 +133,7 @@ class Route:
             return Choice(Action.DISPATCH, Rung.RULES, f"The user chooses to {self._catalog.intent[chosen].wish}.", chosen, 1.0)
         match understanding.reply:
             case Reply.THANKS:
-                return Choice(Action.SOCIAL, Rung.STUDENT, "A greeting or thanks needs no agent.", confidence=1.0)
+                return Choice(Action.SOCIAL, Rung.STUDENT, COURTESY, confidence=1.0)
             case Reply.DISMISSES:
                 why, question = "The text turns something down.", "Then nothing more is started. What would you like to do instead?"
                 return Choice(Action.CLARIFY, Rung.STUDENT, why, question=question)
@@ -172,7 +173,7 @@ class Route:
         intent, probability = understanding.intents[0], understanding.confidence
         if step is Step.REFUSE and understanding.language is not None:
             message = f"The question seems to be in a language that this router does not read ({understanding.language})."
-            warnings += (Notice(code="language_not_read", message=message),)
+            warnings += (Notice(code=LANGUAGE_NOT_READ, message=message),)
             return Choice(Action.REFUSE, Rung.STUDENT, message, intent, probability, warnings=warnings)
         if step is Step.REFUSE:
             why = f"Out-of-scope score {understanding.oos_score:.3f} is above {policy.refuse_above:.3f}."

@@ -12,7 +12,7 @@ from service.contracts.decision import Action, RouteDecision
 from service.contracts.handoff import AgentHandoff, HandoffStatus
 from service.contracts.lm import Finding, LMFailure
 from service.contracts.model import JsonObject
-from service.contracts.notice import Notice
+from service.contracts.notice import LANGUAGE_NOT_READ, Notice
 from service.contracts.output import AgentResult, AgentStatus, Citation, OutputStatus
 from service.deadline import Deadline
 from service.errors import ErrorCode
@@ -22,7 +22,6 @@ from service.ports import Predictors
 
 MAX_EVIDENCE = 6
 MAX_SCALARS = 8
-NOT_READ = "language_not_read"  # the warning of a refusal that is not about what was asked
 GREETING = "Hello. Ask me a question about the business, its data, models or systems, and I will find the agent that can answer it."
 
 
@@ -92,7 +91,7 @@ class Synthesize:
         if verdict.code is not None:
             return Answer(OutputStatus.FAILED, f"This request was not carried out: {verdict.reason}", decision.confidence, warnings=notices)
         wishes = "\n".join(f"- {i.wish}" for i in self._catalog.intents)
-        unread = next((w.message for w in decision.warnings if w.code == NOT_READ), None)
+        unread = next((w.message for w in decision.warnings if w.code == LANGUAGE_NOT_READ), None)
         text = f"{unread or 'None of the agents here can answer this.'} You can ask to:\n\n{wishes}"
         return Answer(OutputStatus.FAILED, text, decision.oos_score)
 

@@ -13,7 +13,7 @@ from service.routing.replies import QUESTION, ask, choose
 
 MAX_ENTITIES = 20
 MAX_SOCIAL_WORDS = 8
-MOST_EARLIER = 2_000  # characters of an earlier utterance that are searched for entities
+MOST_EARLIER = 500  # characters of an earlier utterance that are searched for entities
 _SOCIAL_OPENERS = frozenset(
     "hi hello hey hiya morning afternoon evening thanks thank thx ty cheers bye goodbye ok okay great perfect awesome".split()
 )
@@ -31,8 +31,7 @@ class Admitted:
         caller_intent: the caller's intent where it is known to the catalogue, with the caller's confidence in it.
         ambiguous: the caller flags its intent as ambiguous.
         unknown_intent: the caller's intent is unknown, and the catalogue's fallback stands in.
-        answer: what the assistant said last, where the text comes after it; else empty.
-        offered: intents that the service itself asked about in that answer, in the order of its question.
+        offered: intents that the service itself asked about just before, in the order of its question.
         chosen: the one that the text chooses of those.
         earlier_entities: those of the latest utterances, one of each type, where the caller gave none.
         social: the text is a greeting, thanks or a farewell only.
@@ -52,7 +51,6 @@ class Admitted:
     empty: bool
     explicit_agent: str | None
     warnings: tuple[Notice, ...]
-    answer: str = ""
     offered: tuple[str, ...] = ()
     chosen: str | None = None
     earlier_entities: tuple[ParsedEntity, ...] = ()
@@ -93,7 +91,6 @@ class Triage:
             empty=not any(c.isalnum() for c in text),
             explicit_agent=agent,
             warnings=tuple(warnings),
-            answer=answer,
             offered=offered,
             chosen=offered[chosen] if chosen is not None else None,
             earlier_entities=self._earlier_entities(request.conversation_history) if query.entities is None else (),

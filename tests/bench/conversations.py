@@ -19,7 +19,6 @@ from optimizers.student import fit
 from service.catalog.loader import load_catalog
 from service.routing.encoder import Encoder
 from service.routing.history import History
-from service.routing.label_free import packaged
 from service.routing.policy import Policy
 from service.routing.student import OUT_OF_SCOPE, Reading
 
@@ -31,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what history adds on labelled conversations.")
     parser.add_argument("--wrong", action="store_true", help="also print the turns that are read wrongly after their history")
     given = parser.parse_args()
-    console, encoder, history = Console(), Encoder(threads=os.cpu_count() or 1), History(packaged())
+    console, encoder, history = Console(), Encoder(threads=os.cpu_count() or 1), History()
     descriptions = {intent.name: intent.description for intent in load_catalog().intents}
     fitted = fit(read_rows(ROOT / "datasets/seed"), encoder, descriptions=descriptions)
     policy = fit_policy(read_held_out(fitted))

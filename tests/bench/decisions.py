@@ -29,7 +29,6 @@ from service.programs import Router
 from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
 from service.routing.history import History
-from service.routing.label_free import packaged
 from service.stages.intent import ReadIntent
 from service.stages.routing import Route
 from service.stages.triage import Triage
@@ -71,7 +70,7 @@ async def decide(row: Row, catalog: Catalog, router: Router) -> RouteDecision:
     body = {"parsed_query": {"query_id": str(uuid4()), "raw_query": row["text"]}, "user_id": "u", "session_id": "s"}
     request = OrchestratorInput.model_validate({**body, "conversation_history": history})
     admitted = Triage(catalog=catalog, gazetteer=Gazetteer(catalog))(request)
-    understanding = ReadIntent(History(packaged()))(admitted, router)
+    understanding = ReadIntent(History())(admitted, router)
     route = Route(catalog=catalog, predictors=None, lm=None)
     return await route(request.parsed_query.query_id, admitted, understanding, router, Deadline.after(5.0))
 

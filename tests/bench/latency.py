@@ -18,7 +18,6 @@ from optimizers.dataset import read_rows
 from optimizers.student import fit
 from service.routing.encoder import Encoder
 from service.routing.history import History, Said
-from service.routing.label_free import packaged
 
 ROOT = Path(__file__).parents[2]
 LENGTHS = (8, 13, 22)
@@ -31,7 +30,7 @@ def main() -> None:
     rows, encoder = read_rows(ROOT / "datasets/seed"), Encoder(threads=2)
     fitted = fit(rows, encoder)
     texts = {n: [r.text for r in rows if len(encoder.encode(r.text).tokens) + 2 == n][:40] for n in LENGTHS}
-    console, history = Console(), History(packaged())
+    console, history = Console(), History()
     table = Table(title=f"milliseconds, {ROUNDS} texts each", title_justify="left")
     for column in ("tokens", "threads", "encoder p50", "student p50", "student p99"):
         table.add_column(column, justify="right")

@@ -28,7 +28,7 @@ def student(encoder: Encoder) -> Student:
 def heard(student: Student, text: str, *earlier: str, offered: tuple[str, ...] = (), history: History | None = None) -> Heard:
     """Hear a text after utterances; those that start with > were said by the assistant."""
     said = [Said(u.removeprefix(">"), not u.startswith(">")) for u in earlier]
-    return hear(text, said, offered, student=student, history=history or History(packaged()), policy=POLICY)
+    return hear(text, said, offered, student=student, history=history or History(), policy=POLICY)
 
 
 @pytest.mark.parametrize(("text", "reply"), [("no, leave it", Reply.DISMISSES), ("thanks a lot", Reply.THANKS)])

@@ -26,7 +26,7 @@ def student(encoder: Encoder) -> Student:
 @pytest.fixture(scope="module")
 def history() -> History:
     """With the packaged numbers."""
-    return History(packaged())
+    return History()
 
 
 def read(history: History, student: Student, text: str, *earlier: str) -> Reading:

@@ -37,7 +37,7 @@ def read(quick: Router) -> Read:
     """What is understood of a request: by the fitted router, or the one given."""
 
     def _read(text: str = "Did the rep visits lift Kisqali TRx?", *, router: Router | None = quick, **fields: Any) -> Understanding:
-        return ReadIntent(History(packaged()))(TRIAGE(a_request(text, **fields)), router)
+        return ReadIntent(History())(TRIAGE(a_request(text, **fields)), router)
 
     return _read
 

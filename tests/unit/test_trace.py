@@ -11,7 +11,6 @@ from service.flows.flow import Outcome
 from service.ports import StageDone
 from service.routing.entities import Gazetteer
 from service.routing.history import History
-from service.routing.label_free import packaged
 from service.stages.gate import Gate
 from service.stages.intent import ReadIntent
 from service.stages.trace import Trace
@@ -54,7 +53,7 @@ def test_the_record_is_json_and_holds_every_stages_output() -> None:
     """From triage to dispatch, so that a decision can be explained; the text is not kept twice."""
     trace = Trace(Watcher())
     trace.admitted = Triage(catalog=CATALOG, gazetteer=Gazetteer(CATALOG))(a_request(intent="prediction", confidence=0.4))
-    trace.understanding = ReadIntent(History(packaged()))(trace.admitted, None)
+    trace.understanding = ReadIntent(History())(trace.admitted, None)
     agent, other = an_agent(CATALOG, "causal_impact"), an_agent(CATALOG, "explainer")
     verdict = Gate(catalog=CATALOG)(a_decision(), Caller(), lambda a: a.name != "explainer")
     outcome = Outcome((a_run(agent, down(), attempts=3), a_run(other)))

@@ -209,7 +209,7 @@ def test_what_the_service_asked_about_can_be_chosen() -> None:
     asked, later = TRIAGE(a_request("the second", history=[ASKED])), TRIAGE(a_request("the second", history=[ASKED, {"content": "hm"}]))
 
     assert (asked.offered, asked.chosen) == (("model_deploy", "prediction"), "prediction")
-    assert (later.offered, later.chosen, later.answer) == ((), None, "")
+    assert (later.offered, later.chosen) == ((), None)
 
 
 def test_what_an_answer_merely_mentions_was_not_asked_about() -> None:
