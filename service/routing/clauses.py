@@ -156,6 +156,16 @@ class Clauses:
 
 def split(text: str) -> Clauses | None:
     """Cut a text into clauses; None where it is in one piece and nothing is negated."""
+    parts = cut(text)
+    if all(p.negated for p in parts):
+        parts = [replace(p, text=p.raw, negated=False) if "let go" in p.marks else p for p in parts]
+    if sum(p.asks for p in parts) < 2 and not any(p.negated for p in parts):
+        return None
+    return _arrange(parts)
+
+
+def cut(text: str) -> list[Clause]:
+    """Cut a text into clauses, in its own order."""
     parts: list[Clause] = []
     for sentence in _SENTENCE.split(_plain(text[:MOST_CHARACTERS])):
         opened, pending, sequence = len(parts), "", _SEQUENCE.match(sentence) is not None
@@ -172,11 +182,7 @@ def split(text: str) -> Clauses | None:
                 parts[-1] = _join(parts[-1], clause)
             else:
                 parts.append(clause)
-    if all(p.negated for p in parts):
-        parts = [replace(p, text=p.raw, negated=False) if "let go" in p.marks else p for p in parts]
-    if sum(p.asks for p in parts) < 2 and not any(p.negated for p in parts):
-        return None
-    return _arrange(parts)
+    return parts
 
 
 def _plain(text: str) -> str:

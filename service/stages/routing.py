@@ -4,7 +4,7 @@ Touches no network but the LM, and that within the decision's deadline: whatever
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
 from service.catalog.model import Catalog
@@ -15,6 +15,7 @@ from service.deadline import Deadline
 from service.errors import ErrorCode
 from service.ports import Predictors
 from service.programs import Router
+from service.routing.plain import plainly_agrees, plainly_asks
 from service.routing.policy import Policy, Step
 from service.routing.replies import Reply, ask
 from service.stages.intent import Understanding
@@ -65,6 +66,7 @@ class Route:
             or self._by_reply(understanding, admitted.offered)
             or (await self._by_models(admitted, understanding, router, deadline) if router else self._by_default())
         )
+        choice = self._ask_first(choice, admitted, understanding, router)
         return self._write(query_id, admitted, understanding, router, choice)
 
     def after_failure(self, query_id: UUID, admitted: Admitted, router: Router | None) -> RouteDecision:
@@ -187,10 +189,6 @@ class Route:
             why = f"{reading}; below {policy.clarify_below:.2f} a question costs less than a wrong agent."
             question = self._clarifying_question(understanding)
             return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=question, warnings=warnings)
-        guesses = understanding.carried or probability < policy.act_above
-        if guesses and not self._catalog.agent[self._catalog.intent[intent].primary_agent].idempotent:
-            why = f"{reading}, but that is not said surely; what cannot be undone is asked about."
-            return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=self._question((intent,)), warnings=warnings)
         if understanding.carried:
             message = f"It is what was said before that tells {intent}, not the text; no risk target is proven."
             warnings += (Notice(code="intent_from_history", message=message),)
@@ -201,6 +199,26 @@ class Route:
             message = f"{intent} has probability {probability:.2f}; below {policy.act_above:.2f} no risk target is proven."
             warnings += (Notice(code="low_routing_confidence", message=message),)
         return Choice(Action.DISPATCH, Rung.STUDENT, f"{reading}.", intent, probability, warnings=warnings)
+
+    def _ask_first(self, choice: Choice, admitted: Admitted, understanding: Understanding, router: Router | None) -> Choice:
+        """Ask before work that cannot be undone, unless the user plainly asks for it or agrees to it, or the caller decides."""
+        intent, act_above = choice.intent, router.policy.act_above if router else 0.0
+        if choice.action is not Action.DISPATCH or choice.rung is Rung.CALLER or intent is None:
+            return choice
+        primary = self._catalog.intent[intent].primary_agent
+        agent = choice.primary_agent or primary
+        if self._catalog.agent[agent].idempotent:
+            return choice
+        if understanding.chosen is not None:
+            plain = admitted.chosen is not None or plainly_agrees(admitted.text)
+        else:
+            sure = choice.rung is not Rung.STUDENT or choice.confidence >= act_above
+            plain = sure and not understanding.carried and plainly_asks(admitted.text)
+        if plain:
+            return choice
+        why = f"{choice.rationale} But that is not said plainly, and what cannot be undone is asked about."
+        question = self._question((intent,)) if agent == primary else f"What should {agent} do? Say it in one plain sentence."
+        return replace(choice, action=Action.CLARIFY, rationale=why, primary_agent=None, question=question)
 
     def _by_default(self) -> Choice:
         message = "No router version is loaded; the safe default answers. Run: optimize --bootstrap"

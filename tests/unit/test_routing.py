@@ -56,7 +56,12 @@ CASES = {
     "empty": Case(C, Rung.RULES, admitted={"empty": True}),
     "empty goes before the caller": Case(C, Rung.RULES, admitted={"empty": True, "caller_intent": "prediction"}, caller_decides=True),
     "explicit agent": Case(D, Rung.RULES, "drift_monitor", admitted={"explicit_agent": "drift_monitor"}),
-    "explicit agent that is primary for no intent": Case(D, Rung.RULES, "model_trainer", admitted={"explicit_agent": "model_trainer"}),
+    "explicit agent that is primary for no intent": Case(
+        D, Rung.RULES, "model_trainer", admitted={"explicit_agent": "model_trainer", "text": "@model_trainer start"}
+    ),
+    "explicit agent that cannot be undone, named only": Case(
+        C, Rung.RULES, admitted={"explicit_agent": "model_trainer", "text": "@model_trainer is it done?"}
+    ),
     "explicit agent goes before the caller": Case(
         D, Rung.RULES, "explainer", admitted={"explicit_agent": "explainer", "caller_intent": "prediction"}, caller_decides=True
     ),

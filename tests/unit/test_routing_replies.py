@@ -17,7 +17,25 @@ REPLIES: dict[str, tuple[dict[str, Any], Action, str | None, str | None]] = {
     "thanks": ({"reply": Reply.THANKS}, S, None, None),
     "a dismissal": ({"reply": Reply.DISMISSES}, C, None, "instead?"),
     "a yes to nothing": ({"reply": Reply.ACCEPTS}, C, None, "I can help you to"),
-    "a choice": ({"chosen": "model_deploy"}, D, "model_deployer", None),
+    "a choice": ({"chosen": "model_deploy", "admitted": {"text": "Yes"}}, D, "model_deployer", None),
+    "a choice by its place": (
+        {"chosen": "model_deploy", "admitted": {"chosen": "model_deploy", "text": "2"}},
+        D,
+        "model_deployer",
+        None,
+    ),
+    "a conditional yes": (
+        {"chosen": "prediction", "admitted": {"text": "sure, in May"}},
+        D,
+        "prediction_synthesizer",
+        None,
+    ),
+    "a conditional yes to what cannot be undone": (
+        {"chosen": "model_deploy", "admitted": {"text": "yes once legal approved"}},
+        C,
+        None,
+        CATALOG.intent["model_deploy"].wish,
+    ),
     "a follow-up": ({"carried": True, "in_context": True}, D, "causal_impact", None),
     "a follow-up to what cannot be undone": (
         {"carried": True, "in_context": True, "intents": ("model_deploy",)},
@@ -35,21 +53,36 @@ async def test_a_mere_answer_starts_nothing_but_what_it_chooses(
     """What only the history tells is warned of, and asked about where it cannot be undone."""
     route = Route(catalog=CATALOG, predictors=None, lm=None)
 
-    decision = await route(uuid4(), admitted(), replace(understood(), **read), a_router(), Deadline.after(2.0))
+    asked = admitted(**read.get("admitted", {}))
+    understanding = replace(understood(), **{name: value for name, value in read.items() if name != "admitted"})
+
+    decision = await route(uuid4(), asked, understanding, a_router(), Deadline.after(2.0))
 
     assert (decision.action, decision.primary_agent) == (action, agent)
     assert (decision.question is None) is (question is None)
     assert question is None or question in str(decision.question)
-    assert ("intent_from_history" in {w.code for w in decision.warnings}) is (read.get("carried", False) and action is D)
+    assert ("intent_from_history" in {w.code for w in decision.warnings}) is read.get("carried", False)
 
 
 async def test_what_cannot_be_undone_is_asked_about_where_the_reading_is_unsure() -> None:
     """A warning comes too late for it."""
-    unsure = replace(understood(0.7), intents=("model_deploy",))
+    route, asked = Route(catalog=CATALOG, predictors=None, lm=None), admitted(text="Deploy it")
+    surely = replace(understood(0.95), intents=("model_deploy",))
 
-    decision = await Route(catalog=CATALOG, predictors=None, lm=None)(uuid4(), admitted(), unsure, a_router(), Deadline.after(2.0))
+    decisions = [await route(uuid4(), asked, replace(surely, confidence=c), a_router(), Deadline.after(2.0)) for c in (0.95, 0.7)]
 
-    assert (decision.action, decision.primary_agent) == (C, None)
+    assert [(d.action, d.primary_agent) for d in decisions] == [(D, "model_deployer"), (C, None)]
+
+
+async def test_what_cannot_be_undone_is_asked_about_where_it_is_not_said_plainly() -> None:
+    """However sure the reading is."""
+    surely = replace(understood(0.99), intents=("model_deploy",))
+    doubtful = admitted(text="Let's not deploy version 7")
+
+    decision = await Route(catalog=CATALOG, predictors=None, lm=None)(uuid4(), doubtful, surely, a_router(), Deadline.after(2.0))
+
+    assert (decision.action, decision.primary_agent, decision.intent) == (C, None, "model_deploy")
+    assert CATALOG.intent["model_deploy"].wish in (decision.question or "")
 
 
 async def test_a_yes_to_several_is_asked_about_again() -> None:
