@@ -34,12 +34,14 @@ _FIRM = re.compile(r"(?!without|w/o|instead of|rather than|except)", re.I)
 _NO_NEGATION = re.compile(r"(?:don't|dont|do not) (?:you|we|they|i|it|forget|hesitate|wait|worry|mind|know|get)\b|never mind\b$", re.I)
 _NOT_NEEDED = re.compile(r"\b(?:is|are)(?:n't| not) (?:needed|necessary|required|wanted)\b|\b(?:unnecessary|not needed)\b", re.I)
 _FORBIDDEN = re.compile(  # a statement: "the model must not be deployed", "deploying now would be a mistake"
-    rf"\b(?:(?:must|should|shall|may)(?:n't| not)(?: \w+)? be|(?:is|are) not (?:allowed |supposed |meant )?to be|{_NOBODY})\b"
+    rf"\b(?:(?:must|should|shall|may)(?:n't| not)(?: \w+)? be(?! (?:\w+ing|\w+er|more|less|above|below|over|under|too|so|in)\b)"
+    rf"|(?:is|are) not (?:allowed |supposed |meant )?to be|{_NOBODY})\b"
     r"|\b(?:is|are|be) (?:strictly )?(?:forbidden|prohibited|not allowed|off limits)\b"
     r"|\b(?:under no circumstances|on no account|(?:should|must) (?:be )?(?:avoid(?:ed)?|refrain))\b"
     r"|\bwould be (?:an? )?(?:\w+ )?(?:(?:bad|terrible|awful|stupid|wrong) (?:idea|move|thing)|mistake|unwise)\b",
     re.I,
 )
+_REASON = re.compile(r"\b(?:why|how|what|which|whether|reasons?)\b", re.I)  # "explain why it must not be deployed"
 _THOUGHT = r"actually|on (?:second|third) thoughts?|sorry"
 _SECOND_THOUGHT = rf"(?:{_THOUGHT}|no|nope|wait|or|rather|i changed my mind)"
 _RETRACTS = re.compile(  # "actually no, don't": the last word counts
@@ -51,6 +53,11 @@ _TAKES_BACK = re.compile(
     r"|hold on|wait|stop|don't|do not|never|on second thoughts?)[^\w?]*",
     re.I,
 )
+_LEAD_IN = re.compile(  # "Thanks! Now ...", "no, I meant ...": it answers what was said before
+    rf"(?:(?:{_SECOND_THOUGHT}|nah|thanks(?: a lot| so much)?|thank you(?: so much| very much)?|typo|oops|hold on|never ?mind|stop"
+    r"|(?:scratch|cancel|forget) (?:that|it))(?:\s*[,.!:;\u2013\u2014-]+\s*|\s+and\s+))+(?:(?:now|i meant?)\s+)?(?=\S+\s+\S)",
+    re.I,
+)
 _ALL = re.compile(r"\b(?:any(?:thing|one)?|nothing|none|all of (?:it|this|that))\b", re.I)
 _QUESTION = rf"(?:(?:what|who|which|when)(?! {_PERSON}\b)|why|how|whom|whose|where|whether)(?:'s|s|'ll|'d)?\b"  # "which we did" tells
 _ASKING = (
@@ -59,7 +66,7 @@ _ASKING = (
     r"|(?:is|are|was|were|do|does|did|has|have|should|shall|will|would|can|could)"
     r" (?:the|there|it|this|that|these|those|they|we|i|you|he|she|my|our|any\w*|some\w*)\b)"
 )
-_TIME = r"(?:only )?(?:before|prior to|after|once|until)"
+_TIME = r"(?:only )?(?:before|prior to|after|once|until|when(?= you\b)|while(?= you\b))"
 _SENTENCE = re.compile(
     r"(?<=[.!?])(?<!\bdr\.)(?<!\bmr\.)(?<!\bms\.)(?<!\bmrs\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bst\.)\s+|\s*[;\n]\s*|(?<=:)\s+"
     r"|\s+[-–—+&|]\s+|\s+(?=\d[.)] )",
@@ -108,8 +115,9 @@ _PAIR = re.compile(r"\b(?:between|both)(?!.*\band\b)", re.I)  # "between A and B
 _LISTED = re.compile(r"\S+(?: \S+){0,2} (?:or|and) ", re.I)
 _SEQUENCE = re.compile(r"[^,]*,.*\b(?:then|finally)\b", re.I)  # "A, B, then C"
 _CONDITION = re.compile(r"(?:if|when|whenever|as soon as|in case|should)\b", re.I)
-_TIMES = frozenset({"before", "prior to", "after", "once", "until"})
-_ORDERING = _TIMES | {"then", "first"}
+_ORDERS = frozenset({"before", "prior to", "after", "once", "until"})
+_TIMES = _ORDERS | {"when", "while"}
+_ORDERING = _ORDERS | {"then", "first"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +172,12 @@ def split(text: str) -> Clauses | None:
     return _arrange(parts)
 
 
+def without_lead_in(text: str) -> str:
+    """Return a text without thanks, refusals and second thoughts in front of it; they answer what was said before."""
+    found = _LEAD_IN.match(text[:MOST_CHARACTERS])
+    return text[found.end() :] if found else text
+
+
 def cut(text: str) -> list[Clause]:
     """Cut a text into clauses, in its own order."""
     parts: list[Clause] = []
@@ -199,10 +213,12 @@ def _open(raw: str, opens: bool) -> Clause:
         marks.add(found["time"].lower().removeprefix("only ") if found["time"] else found.lastgroup or "")
         text = text[found.end() :]
     let_go = _LETTING_GO.match(text)
-    negator = None if _NO_NEGATION.match(text) else _NEGATED.match(text) or let_go
+    asked = text.endswith("?") and text[:3].lower() == "no "  # "no drift in the model?"
+    negator = None if asked or _NO_NEGATION.match(text) else _NEGATED.match(text) or let_go
     marks |= {"let go"} if let_go else set()
-    forbidden = _FORBIDDEN.search(text) is not None and not text.endswith("?")
-    negated = negator is not None or forbidden or _NOT_NEEDED.search(text) is not None
+    forbidden = _FORBIDDEN.search(text) if not text.endswith("?") else None
+    forbidden = None if forbidden and _REASON.search(text, 0, forbidden.start()) else forbidden
+    negated = negator is not None or forbidden is not None or _NOT_NEEDED.search(text) is not None
     firm = _FIRM.match(text) is not None
     marks |= {"retracts"} if negated and (taken_back or _ALL.search(text)) else set()
     clear = bool(marks & _TIMES or _STARTS_ASKING.match(text)) or text.endswith("?")

@@ -19,8 +19,10 @@ from service.routing.typos import Speller, load_common_words
 MAX_CHARACTERS = 8_000
 MAX_ENTITIES = 20
 _LONGEST_VALUE = 512
+_LONGEST_LEAVING_OUT = 20  # characters of "rather than for the "
 _LONGEST_GAP = 3  # words of one name stand close: "market - share" may be one, but not words with a paragraph between them
 _SHORTEST_ORDINARY = 7  # a slip in a shorter ordinary word that is a name by itself (South, reach) is not corrected
+_LEFT_OUT = re.compile(r"\b(?:not|except(?: for)?|excluding|other than|instead of|rather than)(?: (?:in|for))?(?: the)?\s+$", re.IGNORECASE)
 _BY_TRUST = {EntitySource.EXACT: 0, EntitySource.FUZZY: 1, EntitySource.INFERRED: 2}
 
 
@@ -60,9 +62,11 @@ class Gazetteer:
         self._patterns = [(pattern.type, re.compile(pattern.expression, re.IGNORECASE)) for pattern in catalog.patterns]
 
     def extract(self, text: str) -> tuple[ParsedEntity, ...]:
-        """Return the entities of a text in order of first mention, each once, at most 20."""
+        """Return the entities of a text in order of first mention, each once, at most 20, without those that it leaves out."""
         best: dict[tuple[EntityType, str], ParsedEntity] = {}
         for mention in self.mentions(text):
+            if _LEFT_OUT.search(text, max(0, mention.start - _LONGEST_LEAVING_OUT), mention.start):
+                continue
             entity = mention.entity
             key = (entity.type, entity.value)
             if key not in best or entity.confidence > best[key].confidence:

@@ -6,6 +6,7 @@ Knows readings and thresholds; not what is done about them.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from service.routing.clauses import without_lead_in
 from service.routing.encoder import Encoding
 from service.routing.history import LEANS, REACTIONS, History, Said
 from service.routing.policy import Policy
@@ -57,15 +58,16 @@ def hear(text: str, earlier: Sequence[Said], offered: Sequence[str], *, student:
         history: joins.
         policy: a text that is in scope by itself is no mere answer.
     """
-    encoding = student.encoder.encode(text)
+    whole, said = student.encoder.encode(text), without_lead_in(text)
+    encoding = student.encoder.encode(said) if said != text else whole
     alone = student.read_all([encoding])[0]
-    heard = Heard(text, encoding, alone, alone)
+    heard = Heard(said, encoding, alone, alone)
     if not history.reads(student.encoder):
         return heard
     answer = earlier[-1].text if earlier and not earlier[-1].by_user else ""
     surely = alone.oos_score <= policy.refuse_above and next(iter(alone.probabilities.values())) >= policy.act_above
     worded = any(c.isalpha() for c in text)  # "1" is no yes
-    reply = history.reply(encoding) if worded and not surely else Reply.SAYS
+    reply = history.reply(whole) if worded and not surely else Reply.SAYS
     if reply is Reply.ACCEPTS and len(offered) == 1:
         return replace(heard, chosen=offered[0], leans=True)
     if reply in REACTIONS or (reply is Reply.ACCEPTS and (offered or not answer)):

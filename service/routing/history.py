@@ -24,6 +24,7 @@ from service.routing.student import Matrix, Reading, Student
 UTTERANCES = 4  # the latest ones that are read; what came before them is not known to the student
 FORGET = 0.02  # of the belief that is spread over all labels at each turn, so that none becomes impossible
 LEANS = 0.5  # chance of depending on what was said before from which a text is in scope where that was
+VAGUE = 0.8  # probability of its best label below which "tell me more" names no topic of its own
 REACTIONS = (Reply.THANKS, Reply.DISMISSES)  # they say nothing about a topic
 EVIDENCE = ("text", "answer", "belief, logarithm", "belief")
 WEIGHTS = ("1", "text is sure", "text depends", "text is like the answer", "text and belief agree", "belief is sure", "answer is sure")
@@ -89,6 +90,7 @@ class History:
 
         What an earlier turn says counts as far as it is in scope. A turn that depends on the one before it is at least as much in scope.
         Thanks and dismissals change nothing: an earlier one is passed over, and the last is in scope only as far as it is by itself.
+        "Tell me more" goes on with the topic.
         """
         conversations = [_turns(some) for some in earlier]
         before = student.encoder.encode_short(t for c in conversations for turn in c.turns for t in turn if t)
@@ -107,7 +109,8 @@ class History:
             known = (1.0 - outside[rows])[:, None] * belief[rows] + (outside[rows] / len(student.labels))[:, None]
             moved = np.where(follows[:, None], self.move(turns, known), own)
             moved_outside = np.where(leans, np.minimum(own_outside, outside[rows]), own_outside)
-            passes = follows & reacts & (own_outside > 0.5) & (back > 1)
+            vague = (replies == Reply.CONTINUES) & (own.max(axis=1) < VAGUE)
+            passes = follows & (own_outside > 0.5) & (vague | (reacts & (back > 1)))
             belief[rows] = np.where(passes[:, None], belief[rows], moved)
             outside[rows] = np.where(passes, outside[rows], moved_outside)
         return student.readings(belief, outside, texts)

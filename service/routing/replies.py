@@ -7,6 +7,7 @@ short answers (`datasets/replies`, CLINC150) against requests, see `optimizers/l
 import re
 from collections.abc import Sequence
 from enum import StrEnum
+from unicodedata import normalize
 
 import numpy as np
 
@@ -63,10 +64,10 @@ def choose(text: str, options: Sequence[str]) -> int | None:
     """Return the place of the option that a text chooses: by its number ("the second", "2"), or by words of it alone."""
     if len(text) > MOST_CHARACTERS or "?" in text:
         return None
-    said = [word for word in _TOKEN.findall(text.lower()) if word not in _ABOUT_A_CHOICE]
+    said = [word for word in _TOKEN.findall(normalize("NFKC", text).lower()) if word not in _ABOUT_A_CHOICE]
     if said and said[0] in _PLACES and said[1:] in ([], ["one"]):
         place = _PLACES[said[0]]
-        return place % len(options) if place < len(options) else None
+        return place % len(options) if place < len(options) and (place >= 0 or len(options) > 1) else None
     words = set(said) - _ARTICLES
     if not 0 < len(words) <= MOST_WORDS:
         return None

@@ -75,8 +75,7 @@ class ReadIntent:
             admitted.unknown_intent or (not admitted.ambiguous and admitted.caller_confidence >= TRUSTED_CALLER)
         )
         if admitted.chosen is not None:
-            entities = join_entities(admitted.entities, admitted.earlier_entities)
-            return Understanding((), 0.0, False, entities, (), chosen=admitted.chosen)
+            return Understanding((), 0.0, False, admitted.entities + admitted.earlier_entities, (), chosen=admitted.chosen)
         if router is None or admitted.empty or admitted.social:
             alone = (Candidate(intent=caller, probability=admitted.caller_confidence),) if caller is not None else ()
             return Understanding(alone, 0.0, trusted, admitted.entities, ())
@@ -97,7 +96,7 @@ class ReadIntent:
             candidates=tuple(Candidate(intent=i, probability=min(1.0, p)) for i, p in islice(wanted.items(), LISTED)),
             oos_score=oos_score,
             caller_decides=trusted,
-            entities=join_entities(admitted.entities, admitted.earlier_entities if heard.leans else ()),
+            entities=admitted.entities + (admitted.earlier_entities if heard.leans else ()),
             examples=tuple(student.nearest(wishes.reading.vector, EXAMPLES)),
             intents=intents,
             confidence=min(1.0, confidence),
@@ -117,12 +116,6 @@ def _language(heard: Heard, student: Student, *, placed: bool) -> str | None:
     if heard.in_context and placed and len(heard.text.split()) < WORDS_OF_A_LANGUAGE:
         return None
     return foreign_language(heard.text, heard.encoding.tokens, student.lexicon, placed=placed)
-
-
-def join_entities(said: Sequence[ParsedEntity], earlier: Sequence[ParsedEntity]) -> tuple[ParsedEntity, ...]:
-    """Add what was said earlier for each type of entity that is not said now."""
-    types = {entity.type for entity in said}
-    return (*said, *(entity for entity in earlier if entity.type not in types))
 
 
 def said_before(history: Sequence[ConversationTurn]) -> list[Said]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from service.catalog.model import Catalog
 from service.contracts.notice import Notice
 from service.contracts.query import ConversationTurn, EntitySource, EntityType, OrchestratorInput, ParsedEntity, Preferences
+from service.routing.carryover import still_holding
 from service.routing.entities import Gazetteer
 from service.routing.history import UTTERANCES
 from service.routing.replies import QUESTION, ask, choose
@@ -33,7 +34,7 @@ class Admitted:
         unknown_intent: the caller's intent is unknown, and the catalogue's fallback stands in.
         offered: intents that the service itself asked about just before, in the order of its question.
         chosen: the one that the text chooses of those.
-        earlier_entities: those of the latest utterances, one of each type, where the caller gave none.
+        earlier_entities: those of the latest utterances that still hold, one of each type, where the caller gave none.
         social: the text is a greeting, thanks or a farewell only.
         empty: the text holds no letter or digit.
         explicit_agent: the agent that the text names behind a leading `@`, or None.
@@ -77,7 +78,7 @@ class Triage:
             agent = None
         answer = _last_answer(request.conversation_history)
         offered = self._offered(answer)
-        chosen = choose(text, [self._catalog.intent[name].wish for name in offered]) if offered else None
+        chosen = choose(text, [f"{self._catalog.intent[name].wish} {name}" for name in offered]) if offered else None
         return Admitted(
             text=text,
             history=request.conversation_history,
@@ -93,7 +94,7 @@ class Triage:
             warnings=tuple(warnings),
             offered=offered,
             chosen=offered[chosen] if chosen is not None else None,
-            earlier_entities=self._earlier_entities(request.conversation_history) if query.entities is None else (),
+            earlier_entities=self._earlier_entities(text, request.conversation_history) if query.entities is None else (),
         )
 
     def _offered(self, answer: str) -> tuple[str, ...]:
@@ -103,13 +104,13 @@ class Triage:
         asked = bool(named) and answer.rstrip().endswith(ask([self._catalog.intent[name].wish for name in named]))
         return tuple(named) if asked else ()
 
-    def _earlier_entities(self, history: Sequence[ConversationTurn]) -> tuple[ParsedEntity, ...]:
-        """Return the latest entity of each type that was said, as inferred ones."""
+    def _earlier_entities(self, text: str, history: Sequence[ConversationTurn]) -> tuple[ParsedEntity, ...]:
+        """Return the latest entity of each type that was said and still holds, as inferred ones."""
         latest: dict[EntityType, ParsedEntity] = {}
         for turn in reversed(history[-UTTERANCES:]):
             for entity in self._gazetteer.extract(turn.content[:MOST_EARLIER]):
                 latest.setdefault(entity.type, entity.model_copy(update={"source": EntitySource.INFERRED}))
-        return tuple(latest.values())
+        return still_holding(text, self._gazetteer.mentions(text), tuple(latest.values())) if latest else ()
 
     def _repair_entities(self, given: tuple[ParsedEntity, ...] | None, text: str, warnings: list[Notice]) -> tuple[ParsedEntity, ...]:
         if given is None:

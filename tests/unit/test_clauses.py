@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.routing.clauses import Clauses, split
+from service.routing.clauses import Clauses, split, without_lead_in
 from service.routing.wishes import texts
 
 WHOLE = [
@@ -35,6 +35,7 @@ NEGATED = {
     "explain the drop without retraining the model": (["explain the drop"], ["retraining the model"]),
     "forecast June instead of explaining May": (["forecast June"], ["explaining May"]),
     "don't retrain the model": ([], ["retrain the model"]),
+    "don't use 2020 data when you retrain the model": (["retrain the model"], ["use 2020 data"]),
 }
 
 
@@ -133,6 +134,10 @@ def test_what_is_forbidden_called_off_or_taken_back_is_not_wanted(text: str) -> 
         "did the rebate help, or not.",
         "should we stop calling these accounts?",
         "what would be a bad idea here?",
+        "no drift in the churn model?",
+        "explain why the model should not be deployed",
+        "the test must not be longer than 8 weeks, plan it",
+        "the pipeline should not be failing, check it",
     ],
 )
 def test_a_question_forbids_nothing(text: str) -> None:
@@ -177,3 +182,24 @@ def test_a_long_text_is_cut_in_bounded_time(unit: str) -> None:
 
     assert time.perf_counter() - started < 2.0
     assert clauses is None or len(texts(clauses)) <= 13
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("Thanks! Now check for drift.", "check for drift."),
+        ("no, I meant the forecast for Kisqali", "the forecast for Kisqali"),
+        ("Never mind, forecast TRx", "forecast TRx"),
+        ("Cancel that and check drift", "check drift"),
+        ("sorry, typo: is the platform up", "is the platform up"),
+        ("Nah, show me drift", "show me drift"),
+        ("no", "no"),
+        ("no, thanks", "no, thanks"),
+        ("no drift in the model", "no drift in the model"),
+        ("thanks to the rep visits TRx rose, by how much?", "thanks to the rep visits TRx rose, by how much?"),
+        ("stop calling low-value accounts", "stop calling low-value accounts"),
+    ],
+)
+def test_what_answers_the_turn_before_is_no_part_of_a_request(text: str, rest: str) -> None:
+    """Where a request follows."""
+    assert without_lead_in(text) == rest

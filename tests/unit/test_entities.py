@@ -41,6 +41,7 @@ EXACT = {
     "ordinary may and march": ("we may march on", []),
     "years": ("2024 vs 2025", ["2024", "2025"]),
     "counts are no years": ("2025 HCPs, $2025, 2,025, 2025%, 2025.5, 20251", []),
+    "what is left out": ("Fabhalta, not Kisqali, in every region except for the West, NRx instead of TRx", ["Fabhalta", "NRx"]),
     "nothing": ("", []),
     "another script": ("Кисқали ١٢٣ 全部", []),
     "full width": ("\uff2b\uff49\uff53\uff51\uff41\uff4c\uff49", ["Kisqali"]),

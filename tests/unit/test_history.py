@@ -62,6 +62,14 @@ def test_a_follow_up_is_in_scope_where_the_turn_before_was(history: History, stu
     assert read(history, student, "and for the Midwest?", "book me a flight").oos_score == pytest.approx(alone)
 
 
+@pytest.mark.parametrize("text", ["tell me more", "go on", "more detail please"])
+def test_what_asks_for_more_names_no_topic_of_its_own(history: History, student: Student, text: str) -> None:
+    """Its few words lean to some label or other; the conversation's topic stands."""
+    belief, after = read(history, student, GAP), read(history, student, text, GAP, ">The South is furthest below target.")
+
+    assert best(after) == best(belief) == "gap_analysis"
+
+
 def test_a_strange_new_topic_stays_out_of_scope(history: History, student: Student) -> None:
     """A history in scope lets nothing in that stands alone."""
     assert read(history, student, "what is the capital of France", GAP, ">Two regions do.").oos_score > 0.5

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from service.catalog.loader import load_catalog
 from service.routing.entities import Gazetteer
+from service.routing.replies import ask
 from service.stages.triage import MAX_ENTITIES, Triage
 from tests.unit.turns import a_request
 
@@ -236,3 +237,37 @@ def test_what_was_said_before_is_searched_for_entities() -> None:
     assert {(e.type, e.value, e.source) for e in found} >= {("brand", "Fabhalta", "inferred"), ("kpi", "TRx", "inferred")}
     assert "Kisqali" not in {e.value for e in found}
     assert not TRIAGE(a_request("why?", history=history, entities=[])).earlier_entities
+
+
+CARRIED = {
+    "a period that is named": ("and in May?", {"TRx", "Kisqali", "Midwest"}),
+    "nothing named": ("why?", {"TRx", "Kisqali", "Midwest", "Q3"}),
+    "another brand": ("and for Fabhalta?", {"TRx", "Midwest", "Q3"}),
+    "a place that is not known": ("and for Texas?", {"TRx", "Q3"}),
+    "the whole country": ("and nationwide?", {"TRx", "Kisqali", "Q3"}),
+    "all brands": ("the same for all brands", {"TRx", "Midwest", "Q3"}),
+    "everything": ("and overall?", {"TRx", "Q3"}),
+    "one left out": ("everywhere except the Midwest", {"TRx", "Kisqali", "Q3"}),
+    "one put right": ("not Kisqali, Fabhalta", {"TRx", "Midwest", "Q3"}),
+}
+
+
+@pytest.mark.parametrize(("text", "carried"), CARRIED.values(), ids=CARRIED)
+def test_what_a_follow_up_names_leaves_out_or_takes_all_of_is_not_carried_over(text: str, carried: set[str]) -> None:
+    """A forecast for the Midwest is no answer to "and for Texas?"."""
+    history = [{"content": "TRx of Kisqali in the Midwest in Q3"}]
+
+    found = TRIAGE(a_request(text, history=history)).earlier_entities
+
+    assert {e.value for e in found} == carried
+
+
+def test_an_intent_that_was_asked_about_is_chosen_by_its_name() -> None:
+    """The question names wishes; people answer with the name."""
+    wishes = [CATALOG.intent[name].wish for name in ("ml_training", "drift_check", "model_deploy")]
+    asked = [{"role": "assistant", "content": ask(wishes)}]
+    texts = ("drift", "the drift one", "deployment", "\uff12", "\u2462", "both")
+
+    chosen = [TRIAGE(a_request(text, history=asked)).chosen for text in texts]
+
+    assert chosen == ["drift_check", "drift_check", "model_deploy", "drift_check", "model_deploy", None]
