@@ -38,7 +38,8 @@ _ABOUT_A_CHOICE = frozenset(
     "the option choice number please pls thanks then just i i'd want would like it to have get some let's do take yes ok okay".split()
 )
 _ARTICLES = frozenset("a an one".split())
-_TOKEN = re.compile(r"[a-z0-9']+")
+_TOKEN = re.compile(r"(?<!\w)-?[a-z0-9']+")  # "-1" is no place
+_LETTER = re.compile(r"(?:option )?\(?([a-e])\)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _ASKS_ONLY = frozenset(  # "Shall I?", "Is that all right with you?": what is offered stands in the sentence before
     "shall should can may could would will do does is are be i we you me it that this so now please confirm want like wish the to for and"
@@ -64,6 +65,9 @@ def choose(text: str, options: Sequence[str]) -> int | None:
     """Return the place of the option that a text chooses: by its number ("the second", "2"), or by words of it alone."""
     if len(text) > MOST_CHARACTERS or "?" in text:
         return None
+    if lettered := _LETTER.fullmatch(text.strip().lower()):
+        place = ord(lettered[1]) - ord("a")
+        return place if place < len(options) else None
     said = [word for word in _TOKEN.findall(normalize("NFKC", text).lower()) if word not in _ABOUT_A_CHOICE]
     if said and said[0] in _PLACES and said[1:] in ([], ["one"]):
         place = _PLACES[said[0]]
