@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import binom
@@ -11,21 +12,29 @@ from optimizers.policy import CONFIDENCE
 from optimizers.student import Fit
 from service.routing.clauses import Clauses, split
 from service.routing.policy import Policy
-from service.routing.student import Reading
+from service.routing.student import OUT_OF_SCOPE, Reading
 from service.routing.wishes import texts, understand
 
 STEPS = 101
 LONE_NEGATIONS = 0.01  # share of a label's texts that are a negation and nothing else, from which a negation may mean the label
 
-Cut = tuple[Reading, Clauses, list[Reading]]
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A row in clauses: the readings of the whole and of each part, and whether the row is in scope."""
+
+    whole: Reading
+    clauses: Clauses
+    parts: list[Reading]
+    in_scope: bool
 
 
 def fit_several(fitted: Fit, policy: Policy) -> Policy:
-    """Return the policy with the lowest `several_above` at which too few requests are taken to have several intents to be chance.
+    """Return the policy with the lowest `several_above` at which too few requests are taken to ask for too much to be chance.
 
+    Too much: several intents, where there is one; or an intent, for the sake of a clause, where the whole is out of scope and refused.
     Thresholds are tested from strict to lax, stopping at the first that fails (Angelopoulos et al. 2021, Learn then Test): with 95 %
-    confidence at most `risk_target` of the requests with one intent are taken to have several. Each row is read by a fit that has not
-    seen it.
+    confidence at most `risk_target` of the requests are. Each row is read by a fit that has not seen it.
     """
     rows = fitted.rows
     clauses = [split(row.text) for row in rows]
@@ -35,7 +44,7 @@ def fit_several(fitted: Fit, policy: Policy) -> Policy:
     chosen = 1.01
     for threshold in np.linspace(1.0, policy.clarify_below, STEPS).tolist():
         tried = policy.model_copy(update={"several_above": threshold})
-        if sum(len(understand(*one, tried).intents) > 1 for one in cut) > allowed:
+        if sum(_asks_for_too_much(one, tried) for one in cut) > allowed:
             break
         chosen = threshold
     return policy.model_copy(update={"several_above": chosen})
@@ -52,8 +61,13 @@ def _read_cut(fitted: Fit, clauses: Sequence[Clauses | None]) -> list[Cut]:
             found = clauses[i]
             if found is not None:
                 whole, *readings = student.read_all([fitted.prepared.own.encodings[i], *encodings[i]])
-                made.append((whole, found, readings))
+                made.append(Cut(whole, found, readings, fitted.rows[i].label != OUT_OF_SCOPE))
     return made
+
+
+def _asks_for_too_much(cut: Cut, policy: Policy) -> bool:
+    intents = understand(cut.whole, cut.clauses, cut.parts, policy).intents
+    return len(intents) > 1 or (len(intents) == 1 and not cut.in_scope and cut.whole.oos_score > policy.refuse_above)
 
 
 def _says_no(rows: Sequence[Row], clauses: Sequence[Clauses | None]) -> tuple[str, ...]:

@@ -32,7 +32,11 @@ _AGREES = re.compile(
     r"|right away|thanks|thank you|that one|this one|great|perfect|good|fine|sir|that's (?:right|correct|fine|it)|it is))*"
 )
 _POLITE = re.compile(r"\b(?:can|could|would|will|might) (?:you|we|i|someone|somebody|anyone)\b|\bplease\b", re.I)
-_WONDERS = re.compile(r"(?:what|who|whom|whose|which|when|where|why|how|whether|should|shall|must|may)\b", re.I)
+_WONDERS = re.compile(
+    r"(?:(?:what|who|whom|whose|which|when|where|why|how|whether|should|shall|must|may)\b|do (?:i|we|you|they)\b"
+    r"|(?:is|are|was|were|am|does|did|has|had) (?:the|there|it|this|that|these|those|they|we|i|you|he|she|my|our|any)\b)",
+    re.I,
+)
 _PART = re.compile(r"[,:]\s+")
 _HANDLE = re.compile(r"\s*@\w+[:,]?\s*")
 _CODE = frozenset("<>{}=|\\")
