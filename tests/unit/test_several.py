@@ -13,8 +13,6 @@ from tests.small_data import GAP, HEALTH, OOS
 POLICY = Policy(refuse_above=0.1, act_above=0.9, clarify_below=0.5, accepted_in_scope=0.95, risk_target=0.02, coverage=0.8)
 WEEKS = range(16)
 PLAIN = [Row(f"{t}, week {i}", n) for i in WEEKS for n, texts in (("gap_analysis", GAP), ("health_check", HEALTH)) for t in texts]
-    Row(f"{t}, week {i}", label) for i in range(16) for label, texts in (("gap_analysis", GAP), ("health_check", HEALTH)) for t in texts
-]
 ELSEWHERE = [Row(f"{t} {i}", OUT_OF_SCOPE) for i in range(3) for t in OOS]
 CHATTER = {
     "one intent each": [],
