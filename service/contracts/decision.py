@@ -40,7 +40,9 @@ class Candidate(Contract):
 class RouteDecision(Contract):
     """Which agents should handle a request, and why.
 
-    `propensity` is the probability with which the logged policy makes this choice; it is 1 while the policy is deterministic.
+    `intents` are what is asked for, in the order of carrying out; `candidates` are read off the text as a whole, so beside several intents
+    their first need not be the first intent. `propensity` is the probability with which the logged policy makes this choice; it is 1
+    while the policy is deterministic.
     """
 
     decision_id: UUID
