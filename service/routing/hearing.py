@@ -19,7 +19,7 @@ class Heard:
     """A text in its conversation.
 
     Attributes:
-        text: what is to be read: the user's words, or the offer that they accept.
+        text: what is to be read: the user's words without what answers the turn before, or the offer that they accept.
         encoding: of that text.
         alone: its reading without what was said before.
         reading: its reading after what was said before.
