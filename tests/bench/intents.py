@@ -122,6 +122,7 @@ def dialogues(data: Path, encoder: Encoder) -> dict[str, Any]:
         "after the first": ~first,
         "switch": np.array([bool(r["switch"]) for r in rows]) & ~first,
         "change of label": np.array([b is not None and b != r["label"] for b, r in zip(before, rows, strict=True)]),
+        "seen service": np.array([not r["unseen"] for r in rows]),
         "unseen service": np.array([bool(r["unseen"]) for r in rows]),
         "unseen, first": np.array([bool(r["unseen"]) for r in rows]) & first,
     }
@@ -138,13 +139,17 @@ def dialogues(data: Path, encoder: Encoder) -> dict[str, Any]:
     table.add_column("turns", justify="right")
     for name in answers:
         table.add_column(name, justify="right")
+    table.add_column("acted on (errors)", justify="right")
+    acted = measured.evaluated.acted(measured.policy)
     found: dict[str, Any] = {"figures": asdict(measured.figures)}
     for kind, some in kinds.items():
         found[kind] = {
             name: {"accuracy": float(best[some].mean()), "top3": float(top[some].mean())} for name, (best, top) in answers.items()
         }
         cells = [f"{100 * f['accuracy']:.1f} ({100 * f['top3']:.1f})" for f in found[kind].values()]
-        table.add_row(kind, str(int(some.sum())), *cells)
+        coverage, risk = _mean(acted[some]), _mean(~measured.evaluated.correct[some & acted])
+        found[kind]["acted on"] = {"coverage": coverage, "risk": risk}
+        table.add_row(kind, str(int(some.sum())), *cells, f"{100 * coverage:.1f} ({100 * risk:.1f})")
     console.print(table)
     return found
 
