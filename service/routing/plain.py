@@ -5,7 +5,7 @@ plain, whatever it means. English closed-class words; it knows no labels.
 """
 
 import re
-from unicodedata import category, name
+from unicodedata import category, name, normalize
 
 from service.routing.clauses import MOST_CHARACTERS, cut
 
@@ -21,7 +21,8 @@ _DOUBTS = (
     r"wish|if|suppose|imagine|said|says|told|tell (?!me\b)|wrote|writes|translat\w+",
 )
 _DOUBTFUL = re.compile(rf"\b(?:{'|'.join(_DOUBTS)})\b", re.I)
-MOST_WORDS = 12
+_FEWEST_WORDS = 2  # "version" asks for nothing
+_MOST_WORDS = 12  # of an agreement
 _WORD = re.compile(r"[\w']+")
 _YES = (
     r"(?:yes|yep|yeah|yup|sure(?: thing)?|ok|okay|okey|agreed|approved|confirm(?:ed)?|affirmative|absolutely|definitely|certainly|of course"
@@ -48,8 +49,11 @@ _QUOTED = re.compile(rf"^\s*>|[{_QUOTES}][^{_QUOTES}]*\s[^{_QUOTES}]*[{_QUOTES}]
 
 def plainly_asks(text: str) -> bool:
     """Say whether a text plainly asks for something to be done; False wherever there is a doubt."""
-    text = _EMPHASIS.sub(" ", _HANDLE.sub("", text, count=1) if _HANDLE.match(text) else text)
-    if len(text) > MOST_CHARACTERS or not all(map(_shown, text)) or _DOUBTFUL.search(text) or _QUOTED.search(text):
+    if len(text) > MOST_CHARACTERS:
+        return False
+    text = normalize("NFKC", text)
+    text = _EMPHASIS.sub(" ", text[handle.end() :] if (handle := _HANDLE.match(text)) else text)
+    if len(_WORD.findall(text)) < _FEWEST_WORDS or not all(map(_shown, text)) or _DOUBTFUL.search(text) or _QUOTED.search(text):
         return False
     sentences = _SENTENCE.split(text.strip())
     if any(_WONDERS.match(s) or (s.endswith("?") and not _POLITE.search(s)) for s in sentences):
@@ -60,7 +64,7 @@ def plainly_asks(text: str) -> bool:
 def plainly_agrees(text: str) -> bool:
     """Say whether a text agrees and says nothing else: no condition, no time, no doubt."""
     words = _WORD.findall(text.lower())
-    return "?" not in text and 0 < len(words) <= MOST_WORDS and _AGREES.fullmatch(" ".join(words)) is not None
+    return "?" not in text and 0 < len(words) <= _MOST_WORDS and _AGREES.fullmatch(" ".join(words)) is not None
 
 
 def _shown(character: str) -> bool:

@@ -47,6 +47,8 @@ How do I deploy a model?
 Why shouldn't we deploy version 7?
 Should we deploy version 7?
 Version 7 live?
+version
+is the model live\uff1f
 canary... do they still take those birds down mines
 is the model deployed yet
 The deployment of version 7 failed
