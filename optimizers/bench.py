@@ -260,6 +260,10 @@ def bench(
     if all(r.label == OUT_OF_SCOPE for r in test_rows):
         raise ValueError(f"{test} has no in-scope row.")
     rows, validation_rows, removed = keep_apart(read_rows(train), read_rows(validation) if validation else [], test_rows)
+    if not rows and removed["train"]:
+        raise ValueError(
+            f"{train} has no row left: its {removed['train']} texts are test texts too. Test on texts that were not trained on."
+        )
     words = read_descriptions(catalog) if catalog else {}
     given = len(rows) + len(validation_rows)
     if words:

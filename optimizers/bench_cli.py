@@ -110,7 +110,8 @@ def _show(measured: "Benchmark") -> None:
     out.print(table)
     out.print(f"Settings and thresholds were chosen on {measured.chosen_on}.", highlight=False)
     if figures.act_above > 1.0:
-        out.print(f"Too few held-out rows prove an error of at most {figures.risk_target:.1%}: the student would act alone on nothing.")
+        why = f"no threshold is proven to keep the error at {figures.risk_target:.1%}: too few held-out rows, or errors among the surest"
+        out.print(f"The student would not act without a warning: {why}.", highlight=False)
     unknown = sorted({row.label for row in measured.evaluated.rows} - set(measured.student.labels))
     if unknown:
         named = ", ".join(map(repr, unknown[:SHOWN_UNKNOWN]))

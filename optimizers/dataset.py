@@ -43,6 +43,8 @@ def read_rows(path: Path) -> list[Row]:
         ValueError: a line is no row; the message names file and line.
         FileNotFoundError: there is no such file, or the folder has none.
     """
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file or folder {path}.")
     files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
     if not files:
         raise FileNotFoundError(f"{path} holds no .jsonl file, that is, one JSON object a line, such as {EXAMPLE}.")
@@ -50,20 +52,23 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def _read_file(path: Path) -> Iterable[Row]:
-    opener = gzip.open if path.suffix == ".gz" else open
+    opener, number = gzip.open if path.suffix == ".gz" else open, 0
     try:
         with opener(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 yield _read_line(line, f"{path}:{number}")
     except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError, IsADirectoryError, PermissionError) as exc:
-        raise ValueError(f"{path} cannot be read as JSON lines in UTF-8: {exc}") from exc
+        raise ValueError(f"{path} cannot be read as JSON lines in UTF-8 after line {number}: {exc}") from exc
 
 
 def _read_line(line: str, place: str) -> Row:
     try:
         data = json.loads(line)
+        missing = [name for name in ("text", "label") if name not in data]
+        if missing and isinstance(data, dict):
+            raise ValueError(f"{place}: the field {missing[0]!r} is missing; a row looks like {EXAMPLE}.")
         text, label, writer, history = data["text"], data["label"], data.get("writer"), data.get("history")
-    except (ValueError, KeyError, TypeError, RecursionError) as exc:
+    except (json.JSONDecodeError, TypeError, RecursionError) as exc:
         raise ValueError(f"{place}: expected one JSON object a line, such as {EXAMPLE}, not {line.strip()[:SHOWN]!r}.") from exc
     if not all(isinstance(part, str) and part.strip() for part in (text, label)):
         raise ValueError(f"{place}: text and label must be texts that are not empty.")

@@ -78,7 +78,7 @@ class Services:
         router, lm = self.programs.current, self.settings.lm
         notes = []
         if router is None:
-            notes.append("No router version is loaded; rules and the safe default answer. Run: optimize --bootstrap")
+            notes.append("No router version is loaded; rules and the safe default answer. What is missing is said by: pointsman doctor")
         if lm is None:
             notes.append("No LM is configured (POINTSMAN_LM), so unsure questions are answered by the student or with a question.")
         elif router is not None and not router.policy.lm_may_decide(lm):

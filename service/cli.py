@@ -43,8 +43,9 @@ GRACE_SECONDS = 20  # less than the 30 s that Kubernetes waits
 def _turn(text: str) -> ConversationTurn:
     """Read what somebody has said from the command line: "user: ..." or "assistant: ..."."""
     role, _, content = text.partition(":")
+    said_by = role.strip().lower()
     try:
-        return ConversationTurn.model_validate({"role": role.strip().lower(), "content": content.strip()})
+        return ConversationTurn.model_validate({"role": said_by if said_by != "system" else "", "content": content.strip()})
     except ValidationError as exc:
         raise typer.BadParameter(f'{text!r} must begin with "user:" or "assistant:".') from exc
 

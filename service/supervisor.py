@@ -54,7 +54,9 @@ async def ask_service(url: str, text: str, key: str | None = None, history: Sequ
         async with httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False) as client:
             response = await client.post(f"{url.rstrip('/')}/orchestrate", json=body, headers=headers)
     except (httpx.TransportError, httpx.InvalidURL) as exc:
-        raise NotAnswered(f"{url} cannot be reached ({type(exc).__name__}). Start it with: make run") from exc
+        if not url.startswith(("http://", "https://")):
+            raise NotAnswered(f"{url} is no address of a service; it begins with http:// or https://.") from exc
+        raise NotAnswered(f"{url} cannot be reached ({type(exc).__name__}). A service on this machine is started with: make run") from exc
     except UnicodeEncodeError as exc:
         raise NotAnswered("The question is not valid text.") from exc
     if response.status_code != httpx.codes.OK:

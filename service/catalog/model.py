@@ -57,7 +57,8 @@ class Agent(Contract):
 class Intent(Contract):
     """An intent and the agents that serve it: the routing table's row.
 
-    `wish` completes "Do you want to ..." in a clarifying question; `citation` is the kind of source that its answers rest on.
+    `wish` completes "Do you want to ..." in a clarifying question; `citation` is the kind of source that its answers rest on; `commands`
+    are the verbs of a plain command to an agent whose work cannot be undone.
     """
 
     name: Name
@@ -67,6 +68,7 @@ class Intent(Contract):
     supporting_agents: tuple[Name, ...] = ()
     citation: Literal["causal_path", "agent_activity", "business_metric", "ml_model"] = "agent_activity"
     follow_ups: tuple[str, ...] = ()
+    commands: tuple[Annotated[str, StringConstraints(min_length=2, pattern=r"^[a-z][a-z' -]*$")], ...] = ()
 
 
 class Term(Contract):
@@ -111,6 +113,11 @@ class Catalog:
     def words(self) -> dict[str, tuple[str, ...]]:
         """The texts that say what an intent is about, by name."""
         return {i.name: (i.description, i.wish, self.agent[i.primary_agent].description) for i in self.intents}
+
+    def commands_of(self, agent: str) -> tuple[str, ...]:
+        """Return the commands of all intents that the agent serves, first or supporting."""
+        served = (i for i in self.intents if agent == i.primary_agent or agent in i.supporting_agents)
+        return tuple(dict.fromkeys(command for intent in served for command in intent.commands))
 
     def intent_of(self, agent: str) -> str | None:
         """Return the first intent that the agent is primary for, or None."""

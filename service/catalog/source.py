@@ -85,7 +85,8 @@ def read_document(folder: Path, file: str) -> Document:
         with (folder / file).open("rb") as stream:
             document.content = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        document.report((), f"the file is missing; add it to {folder}.")
+        where = f"the file is missing; add it to {folder}." if folder.is_dir() else f"there is no folder {folder}; see POINTSMAN_CATALOG."
+        document.report((), where)
         return document
     except OSError as error:
         document.report((), f"the file cannot be read ({error.strerror}); check {folder / file}.")

@@ -94,7 +94,8 @@ _NEGATED = re.compile(rf"(?:{'|'.join(_NEGATORS)})(?=\W|$)", re.I)
 _STARTS_ASKING = re.compile(_ASKING, re.I)
 _PREPOSITION = r"(?:in|on|at|by|with|without|of|from|for|to|about|per|under|over|during|since|ahead|out|like|than|compared|given|according)"
 _TELLING = re.compile(
-    r"(?:the|a|an|my|our|your|his|her|their|its|this|that|these|those|it|he|she|they|there|here|i|we|you|if|because|as|although|though|while|now"
+    r"(?:the|a|an|my|our|your|his|her|their|its|this|that|these|those|it|he|she|they|there|here|i|we|you|if|because|as|although|though|while"
+    r"|now that"
     r"|(?:some|any|every|no)(?:body|one|thing)|some|half|most|many|several|few|all|each|both|others?|one|two|three|suppos\w+|assum\w+|\w+ing"
     rf"|\d[\w.,%]*|{_PREPOSITION}(?! (?:which|what|whom|how)\b)|after|before|until|once|when (?:that|{_PERSON})|thanks?|hi|hello|sorry)\b",
     re.I,

@@ -39,12 +39,13 @@ _ABOUT_A_CHOICE = frozenset(
 )
 _ARTICLES = frozenset("a an one".split())
 _TOKEN = re.compile(r"(?<!\w)-?[a-z0-9']+")  # "-1" is no place
-_LETTER = re.compile(r"(?:option )?\(?([a-e])\)")
+_LETTER = re.compile(r"(?:option |answer )?\(?([a-e])[).]|(?:option |answer )([a-e])|([b-e])")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _ASKS_ONLY = frozenset(  # "Shall I?", "Is that all right with you?": what is offered stands in the sentence before
     "shall should can may could would will do does is are be i we you me it that this so now please confirm want like wish the to for and"
     " ok okay all right fine good sound with go ahead proceed agree".split()
 )
+_EMPTY = frozenset("what whether which something someone over their time well".split())  # words of options that choose none
 _OFFERING = re.compile(
     r"^(?:so |and |or )*(?:(?:shall|should|can|may|could) (?:i|we)|(?:do|would) you (?:want|like|wish)(?: me| us)?(?: to)?|want me to"
     r"|if you (?:like|want|wish),? (?:i|we) (?:can|could|will)|let me know if you(?:'d| would)? (?:like|want)(?: me)?(?: to)?)\s+",
@@ -62,21 +63,32 @@ def read_replies(vectors: Matrix, learned: LabelFree) -> list[Reply]:
 
 
 def choose(text: str, options: Sequence[str]) -> int | None:
-    """Return the place of the option that a text chooses: by its number ("the second", "2"), or by words of it alone."""
+    """Return the place of the option that a text chooses: by its place, or by words of it alone."""
     if len(text) > MOST_CHARACTERS or "?" in text:
         return None
-    if lettered := _LETTER.fullmatch(text.strip().lower()):
-        place = ord(lettered[1]) - ord("a")
-        return place if place < len(options) else None
-    said = [word for word in _TOKEN.findall(normalize("NFKC", text).lower()) if word not in _ABOUT_A_CHOICE]
-    if said and said[0] in _PLACES and said[1:] in ([], ["one"]):
-        place = _PLACES[said[0]]
-        return place % len(options) if place < len(options) and (place >= 0 or len(options) > 1) else None
-    words = set(said) - _ARTICLES
+    if (place := place_of(text, len(options))) is not None:
+        return place
+    words = set(_words(text)) - _ARTICLES
     if not 0 < len(words) <= MOST_WORDS:
         return None
     fitting = [i for i, option in enumerate(options) if all(any(_alike(w, o) for o in _WORD.findall(option.lower())) for w in words)]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def place_of(text: str, options: int) -> int | None:
+    """Return the place that a text names ("the second", "2", "b)") among so many options; None where there is one only, or none such."""
+    lettered, said = _LETTER.fullmatch(text.strip().lower()), _words(text)
+    if lettered:
+        place = ord(lettered[lettered.lastindex or 0]) - ord("a")
+    elif said and said[0] in _PLACES and said[1:] in ([], ["one"]):
+        place = _PLACES[said[0]]
+    else:
+        return None
+    return place % options if options > 1 and place < options else None
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in _TOKEN.findall(normalize("NFKC", text).lower()) if word not in _ABOUT_A_CHOICE]
 
 
 def ask(options: Sequence[str]) -> str:
@@ -88,7 +100,7 @@ def ask(options: Sequence[str]) -> str:
 def _alike(word: str, other: str) -> bool:
     """Say whether two words of four letters or more are forms of one: "explain" and "explained"."""
     short, long = sorted((word, other), key=len)
-    return len(short) >= LEAST_LETTERS and long.startswith(short) and short not in _ASKS_ONLY
+    return len(short) >= LEAST_LETTERS and long.startswith(short) and short not in _ASKS_ONLY | _EMPTY
 
 
 def offer_of(answer: str) -> str:

@@ -15,7 +15,7 @@ from service.deadline import Deadline
 from service.errors import ErrorCode
 from service.ports import Predictors
 from service.programs import Router
-from service.routing.plain import plainly_agrees, plainly_asks
+from service.routing.plain import plainly_agrees, plainly_commands
 from service.routing.policy import Policy, Step
 from service.routing.replies import Reply, ask
 from service.stages.intent import Understanding
@@ -201,7 +201,7 @@ class Route:
         return Choice(Action.DISPATCH, Rung.STUDENT, f"{reading}.", intent, probability, warnings=warnings)
 
     def _ask_first(self, choice: Choice, admitted: Admitted, understanding: Understanding, router: Router | None) -> Choice:
-        """Ask before work that cannot be undone, unless the user plainly asks for it or agrees to it, or the caller decides."""
+        """Ask before work that cannot be undone, unless the user plainly commands it or agrees to it, or the caller decides."""
         intent, act_above = choice.intent, router.policy.act_above if router else 0.0
         if choice.action is not Action.DISPATCH or choice.rung is Rung.CALLER or intent is None:
             return choice
@@ -209,19 +209,24 @@ class Route:
         agent = choice.primary_agent or primary
         if self._catalog.agent[agent].idempotent:
             return choice
+        commands = self._catalog.commands_of(agent)
         if understanding.chosen is not None:
-            plain = admitted.chosen is not None or plainly_agrees(admitted.text)
+            plain = admitted.placed or plainly_agrees(admitted.text, commands) or plainly_commands(admitted.text, commands)
+        elif admitted.explicit_agent is not None:
+            _, _, told = admitted.text.partition(" ")  # behind the agent's name
+            plain = not commands or plainly_commands(told, commands)
         else:
             sure = choice.rung is not Rung.STUDENT or choice.confidence >= act_above
-            plain = sure and not understanding.carried and plainly_asks(admitted.text)
+            agrees = intent in admitted.offered and plainly_agrees(admitted.text, commands)
+            plain = sure and not understanding.carried and (agrees or plainly_commands(admitted.text, commands))
         if plain:
             return choice
-        why = f"{choice.rationale} But that is not said plainly, and what cannot be undone is asked about."
-        question = self._question((intent,)) if agent == primary else f"What should {agent} do? Say it in one plain sentence."
+        why = f"{choice.rationale} But that is no plain command, and what cannot be undone is asked about."
+        question = self._question((intent,)) if agent == primary else f"What should {agent} do? Begin with one of: {', '.join(commands)}."
         return replace(choice, action=Action.CLARIFY, rationale=why, primary_agent=None, question=question)
 
     def _by_default(self) -> Choice:
-        message = "No router version is loaded; the safe default answers. Run: optimize --bootstrap"
+        message = "No router version is loaded; the safe default answers. What is missing is said by: pointsman doctor"
         return self._default("No router version is loaded.", Notice(code="no_router", message=message))
 
     def _default(self, rationale: str, warning: Notice) -> Choice:

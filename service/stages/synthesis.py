@@ -22,7 +22,7 @@ from service.ports import Predictors
 
 MAX_EVIDENCE = 6
 MAX_SCALARS = 8
-GREETING = "Hello. Ask me a question about the business, its data, models or systems, and I will find the agent that can answer it."
+GREETING = "Hello. Ask me a question, and I will find the agent that can answer it."
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from service.contracts.query import ConversationTurn, EntitySource, EntityType, 
 from service.routing.carryover import still_holding
 from service.routing.entities import Gazetteer
 from service.routing.history import UTTERANCES
-from service.routing.replies import QUESTION, ask, choose
+from service.routing.replies import QUESTION, ask, choose, place_of
 
 MAX_ENTITIES = 20
 MAX_SOCIAL_WORDS = 8
@@ -34,6 +34,7 @@ class Admitted:
         unknown_intent: the caller's intent is unknown, and the catalogue's fallback stands in.
         offered: intents that the service itself asked about just before, in the order of its question.
         chosen: the one that the text chooses of those.
+        placed: it does so by its place, such as "the second".
         earlier_entities: those of the latest utterances that still hold, one of each type, where the caller gave none.
         social: the text is a greeting, thanks or a farewell only.
         empty: the text holds no letter or digit.
@@ -54,6 +55,7 @@ class Admitted:
     warnings: tuple[Notice, ...]
     offered: tuple[str, ...] = ()
     chosen: str | None = None
+    placed: bool = False
     earlier_entities: tuple[ParsedEntity, ...] = ()
 
 
@@ -94,6 +96,7 @@ class Triage:
             warnings=tuple(warnings),
             offered=offered,
             chosen=offered[chosen] if chosen is not None else None,
+            placed=chosen is not None and place_of(text, len(offered)) is not None,
             earlier_entities=self._earlier_entities(text, request.conversation_history) if query.entities is None else (),
         )
 

@@ -118,7 +118,7 @@ async def test_without_a_router_the_service_is_alive_but_not_ready(world: World)
 
     assert (ready.status_code, ready.json()["ready"], ready.json()["router_version"]) == (503, False, None)
     assert ready.json()["rungs"] == ["rules", "safe_default"]
-    assert "optimize --bootstrap" in ready.json()["notes"][0]
+    assert "pointsman doctor" in ready.json()["notes"][0]
     assert (health.status_code, health.json()) == (200, {"status": "ok"})
     assert (answer["agents_dispatched"], answer["rung"], answer["router_version"]) == (["explainer"], "safe_default", "none")
     assert [w["code"] for w in answer["warnings"]] == ["no_router"]

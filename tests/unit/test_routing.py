@@ -57,7 +57,7 @@ CASES = {
     "empty goes before the caller": Case(C, Rung.RULES, admitted={"empty": True, "caller_intent": "prediction"}, caller_decides=True),
     "explicit agent": Case(D, Rung.RULES, "drift_monitor", admitted={"explicit_agent": "drift_monitor"}),
     "explicit agent that is primary for no intent": Case(
-        D, Rung.RULES, "model_trainer", admitted={"explicit_agent": "model_trainer", "text": "@model_trainer start"}
+        D, Rung.RULES, "model_trainer", admitted={"explicit_agent": "model_trainer", "text": "@model_trainer train churn"}
     ),
     "explicit agent that cannot be undone, named only": Case(
         C, Rung.RULES, admitted={"explicit_agent": "model_trainer", "text": "@model_trainer is it done?"}

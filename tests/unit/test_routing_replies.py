@@ -19,7 +19,7 @@ REPLIES: dict[str, tuple[dict[str, Any], Action, str | None, str | None]] = {
     "a yes to nothing": ({"reply": Reply.ACCEPTS}, C, None, "I can help you to"),
     "a choice": ({"chosen": "model_deploy", "admitted": {"text": "Yes"}}, D, "model_deployer", None),
     "a choice by its place": (
-        {"chosen": "model_deploy", "admitted": {"chosen": "model_deploy", "text": "2"}},
+        {"chosen": "model_deploy", "admitted": {"placed": True, "text": "2"}},
         D,
         "model_deployer",
         None,
@@ -66,7 +66,7 @@ async def test_a_mere_answer_starts_nothing_but_what_it_chooses(
 
 async def test_what_cannot_be_undone_is_asked_about_where_the_reading_is_unsure() -> None:
     """A warning comes too late for it."""
-    route, asked = Route(catalog=CATALOG, predictors=None, lm=None), admitted(text="Deploy it")
+    route, asked = Route(catalog=CATALOG, predictors=None, lm=None), admitted(text="Deploy version 7")
     surely = replace(understood(0.95), intents=("model_deploy",))
 
     decisions = [await route(uuid4(), asked, replace(surely, confidence=c), a_router(), Deadline.after(2.0)) for c in (0.95, 0.7)]
