@@ -22,7 +22,8 @@ _LONGEST_VALUE = 512
 _LONGEST_LEAVING_OUT = 20  # characters of "rather than for the "
 _LONGEST_GAP = 3  # words of one name stand close: "market - share" may be one, but not words with a paragraph between them
 _SHORTEST_ORDINARY = 7  # a slip in a shorter ordinary word that is a name by itself (South, reach) is not corrected
-_LEFT_OUT = re.compile(r"\b(?:not|except(?: for)?|excluding|other than|instead of|rather than)(?: (?:in|for))?(?: the)?\s+$", re.IGNORECASE)
+_LEAVING_OUT = r"not|no|except(?: for)?|excluding|without|outside|minus|besides|forget|ignore|other than|instead of|rather than"
+_LEFT_OUT = re.compile(rf"\b(?:{_LEAVING_OUT})(?: (?:in|for))?(?: the)?\s+$", re.IGNORECASE)
 _BY_TRUST = {EntitySource.EXACT: 0, EntitySource.FUZZY: 1, EntitySource.INFERRED: 2}
 
 

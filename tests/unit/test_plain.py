@@ -130,7 +130,7 @@ def test_without_commands_nothing_is_plain() -> None:
 
 
 def test_a_catalogue_may_have_commands_that_negate_elsewhere() -> None:
-    """ "Block my card" is what a bank's customers say; what only points, such as "stop it", may turn the question down."""
+    """A bank's customers say "block my card"; what only points, such as "stop it", may turn the question down."""
     commands = ("block", "cancel", "stop")
 
     assert plainly_commands("Block my card", commands)
