@@ -89,9 +89,9 @@ class Feedback(Contract):
     @model_validator(mode="after")
     def _names_a_decision_and_says_something(self) -> "Feedback":
         if (self.decision_id is None) == (self.query_id is None):
-            raise PydanticCustomError("one_reference", "give either decision_id or query_id")
+            raise PydanticCustomError("value_error", "give either decision_id or query_id")
         said = (self.user_satisfaction, self.answer_quality, self.was_rerouted, self.corrected_agent)
         if all(value is None for value in said):
             wanted = "give at least one of user_satisfaction, answer_quality, was_rerouted, corrected_agent"
-            raise PydanticCustomError("says_nothing", wanted)
+            raise PydanticCustomError("value_error", wanted)
         return self
