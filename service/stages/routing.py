@@ -181,7 +181,8 @@ class Route:
             why = f"Out-of-scope score {understanding.oos_score:.3f} is above {policy.refuse_above:.3f}."
             return Choice(Action.REFUSE, Rung.STUDENT, why, intent, probability, warnings=warnings)
         after = " after what was said before" if understanding.in_context else ""
-        reading = f"The student reads {' and '.join(understanding.intents)}{after} with probability {probability:.2f}"
+        of_first = ", the first" if len(understanding.intents) > 1 else ""
+        reading = f"The student reads {' and '.join(understanding.intents)}{after}{of_first} with probability {probability:.2f}"
         if step is Step.CLARIFY and not understanding.practised:
             why = f"{reading}; one has no labelled requests, only a description."
             return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=self._clarifying_question(understanding))
