@@ -1,38 +1,56 @@
 """Plain: is a text a plain command, or a plain yes? Asked before work that cannot be undone; whatever is not plain is asked about.
 
-There is no end to the ways of not wanting something, of reporting it, or of meaning something else, so this is no list of those: a plain
-command is one short sentence that begins with a command of the catalogue ("roll back ...") and says what it is for, without a condition,
-a time, a doubt or a sign that could hide one. English; it knows no labels.
+There is no end to the ways of not wanting something, of reporting it, or of meaning something else. So a plain command has to begin a
+clause with a command of the catalogue ("..., so roll back the churn model"), and nothing in the text may negate it, take it back, ask about
+it, quote it or hide a letter; a list of what may not be there can be long without harm. English; it knows no labels.
 """
 
 import re
 from collections.abc import Iterable
 from unicodedata import category, name, normalize
 
-MOST_CHARACTERS = 200
-MOST_WORDS = 20
+MOST_CHARACTERS = 600
+MOST_WORDS = 12  # of an agreement
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
-_ASKING = re.compile(r"(?:can|could) you\b", re.I)
-_POLITE = re.compile(
-    r"(?:(?:hi|hello|hey|good (?:morning|afternoon|evening)|team|everyone|there|all|thanks|thank you|great|perfect|good|fine|ok|okay|well"
-    r"|alright|yes|so|then|now|and|also|first|next|please|pls|plz|kindly|just|go ahead and|let's|(?:can|could) you|you (?:can|may|should)"
-    r"|(?:i|we)(?:'d like| would like| want| need) you to|time to)\b(?!-)[\s,.!]*)+",
+_AUXILIARY = "do|does|did|is|are|was|were|has|have|had|ca|could|wo|would|should|must|need|sha|ai"
+_NEGATES = (  # anywhere in the text
+    rf"no(?!-)|not|nor|never|none|neither|nope|nah|nay|cannot|dnt|\w+n['\u2019]t|(?:{_AUXILIARY})n ?t|don",
+    r"nicht|nein|kein\w*|ne|pas|n\u00e3o|nao|non|niet|geen|nie|nooit|ikke|inte|aldrig|nunca|jam[a\u00e1]is|niemals",
+    r"nvm|nm|j/?k|/s|kidding|joking|psych|(?:undo|scratch|strike|belay) that|disregard|forget|ignore|sorry|oops|mistake|reflection",
+    r"thoughts?|rather|wrong (?:chat|window|thread|person)|yeah right|let me|hold (?:on|off)|wait|hesitate|lol|haha|reconsider|skip it",
+    r"leave it|if|unless|except|only when|provided|assuming|pending|subject to|as soon as|in lieu|until|over my|already|maybe|perhaps",
+)
+_STATES = (  # behind the command, in its clause: "deploy v3 failed", "deploy v3 once Maria approves"
+    r"fail\w*|crash\w*|seems?|sounds?|timed out|needs approval|requires?|is|was|ended|worked|works|makes me|gives?|takes ages|done|once",
+    r"when|after|approves?|sure",
+)
+_REPORTS = (  # before the command
+    r"stop\w*|cancel\w*|abort\w*|halt\w*|cease|quit|ban|veto|reject|scrap|shelve|omit|skip|drop|delay\w*|postpone\w*|call(?:ed)? off",
+    r"prevent\w*|prohibit\w*|forbid\w*|refus\w+|refrain\w*|avoid\w*|block\w*|said|says|told|tells?|wrote|writes|repeat|summari[sz]e",
+    r"translate|classify|spell|proofread|quote|rephrase|shorten|rate|label|example|sample|e\.g|subject|title|todo|fwd?|suppose|imagine",
+    r"pretend|hypothetical\w*|simulate|dry run|afraid|reluctant|unsure|regret\w*|doubt\w*|against|object|kudos|remind|discuss|ask|estimate",
+    r"document|too (?:early|soon|risky)|before|after|once|instead|in place|i|he|she",
+)
+_NEGATED = re.compile(rf"(?<!\w)(?:{'|'.join(_NEGATES)})(?!\w)", re.I)
+_STATED = re.compile(rf"\b(?:{'|'.join(_STATES)})\b", re.I)
+_REPORTED = re.compile(rf"\b(?:{'|'.join(_REPORTS)})\b", re.I)
+_WONDERS = re.compile(
+    r"(?:what|who|whom|whose|which|when|where|why|how|whether|should|shall|must|may|might|will|would|(?:can|could) (?!you\b)"
+    r"|do (?:i|we|you|they)|(?:is|are|was|were|am|does|did|has|had) )\b",
     re.I,
 )
-_POLITE_END = re.compile(
-    r"(?:[\s,]*\b(?:please|pls|plz|now|right away|immediately|asap|thanks|thank you|thx|for (?:me|us)))*[\s.!]*$", re.I
+_REQUESTS = re.compile(r"\b(?:can|could) you\b|\bplease\b", re.I)
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_CLAUSE = re.compile(r"[.;!?,]+\s+|\s+(?:and|so|then|but|[-\u2013\u2014])\s+", re.I)
+_POLITE = re.compile(
+    r"(?:(?:hi|hello|hey|good (?:morning|afternoon|evening)|team|everyone|there|all|thanks|thank you|great|perfect|good|fine|ok|okay|well"
+    r"|alright|yes|so|then|now|and|also|first|next|please|pls|plz|kindly|just|simply|go ahead and|let's|lets|(?:can|could) (?:you|u)"
+    r"|you (?:can|may|should)|(?:i|we)(?:'d like| would like| want| need) you to|time to)\b(?!-)[\s,.!]*)+",
+    re.I,
 )
 _POINTS = frozenset("it that this them these those there here now right away please again".split())  # "stop it" says nothing of what
-_DOUBTS = (
-    r"no|not|nor|never|none|nobody|nothing|nope|nah|nvm|cannot|\w+n't|dont|without|unless|until|till|except|but|rather|instead|nicht|kein\w*",
-    r"pas|ne|if|when|whenever|once|after|before|while|as soon as|provided|assuming|pending|subject to|in case|later|soon|tomorrow|tonight",
-    r"yesterday|\w+day|next (?:week|month|year|quarter|time)|maybe|perhaps|probably|possibly|eventually",
-    r"is|are|was|were|be|been|has|have|had|do|does|did|will|would|can|could|should|shall|may|might|must|needs?|wants?|seems?|looks?|requires?",
-    r"fail\w*|crash\w*|works?|worked|takes?|took|timed|done|undo|stop\w*|cancel\w*|abort\w*|skip|drop|wait|hold|forget|ignore|sorry|oops|jk",
-    r"kidding|said|says|told|wrote|lol|haha|yeah|thought|sounds?|makes?|gives?|gave|what|who|which|why|how|whether|i|he|she|they|we|you",
-)
-_DOUBTFUL = re.compile(rf"\b(?:{'|'.join(_DOUBTS)})\b", re.I)
-_SIGNS = frozenset(" \t.!'\u2019-%&+")
+_QUOTED = r"['\u2018][^'\u2019]*\s[^'\u2019]*['\u2019](?!\w)"
+_HIDES = re.compile(rf"[\"\u201c\u201d\u00ab\u00bb<>\[\]{{}}=\\#|~$^@]|//|\w\(|--|^\s*[-*>\u2022]|{_QUOTED}", re.M)
 _YES = (
     r"(?:yes|yep|yeah|yup|sure(?: thing)?|ok|okay|okey|agreed|approved|confirm(?:ed)?|affirmative|absolutely|definitely|certainly|of course"
     r"|go ahead|go for it|do it|do that|do so|proceed|please(?: do| proceed)?|let's (?:go|do (?:it|that))|make it so|by all means|y)"
@@ -52,32 +70,37 @@ def plainly_commands(text: str, commands: Iterable[str]) -> bool:
     """
     if not 0 < len(text) <= MOST_CHARACTERS:
         return False
-    text = normalize("NFKC", text)
-    polite = _POLITE.match(text)
-    rest = text[polite.end() :] if polite else text
-    may_ask = polite is not None and _ASKING.search(polite[0]) is not None and rest.endswith("?")
-    rest = _POLITE_END.sub("", rest.removesuffix("?") if may_ask else rest)
-    found = next((c for c in sorted(commands, key=len, reverse=True) if re.match(rf"{re.escape(c)}\b(?![-'\u2019])", rest, re.I)), None)
-    if found is None:
+    text = normalize("NFKC", text).strip()
+    if not all(map(_plain, text)) or _HIDES.search(text):
         return False
-    rest = rest[len(found) :]
-    words = _WORD.findall(rest.lower())
-    says_what = not _POINTS.issuperset(words) and len(words) <= MOST_WORDS
-    return says_what and all(map(_plain, rest)) and _DOUBTFUL.search(rest) is None and re.search(r"[.!?]\s", rest) is None
+    sentences = _SENTENCE.split(text)
+    if any(_WONDERS.match(s) or ("?" in s and not (s.endswith("?") and _REQUESTS.search(s))) for s in sentences):
+        return False
+    begins = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(commands, key=len, reverse=True))) or '(?!)'})\b(?![-'\u2019])", re.I)
+    before = ""
+    for clause in _CLAUSE.split(text):
+        polite = _POLITE.match(clause)
+        asked = clause[polite.end() :] if polite else clause
+        if found := begins.match(asked):
+            says_what = not _POINTS.issuperset(_WORD.findall(asked[found.end() :].lower()))
+            return says_what and not (_NEGATED.search(text) or _REPORTED.search(before) or _STATED.search(asked, found.end()))
+        before += f"{clause} "
+    return False
 
 
 def plainly_agrees(text: str, commands: Iterable[str]) -> bool:
     """Say whether a text agrees, perhaps with a command ("yes, deploy it"), and says nothing else: no condition, no time, no doubt."""
     words = _WORD.findall(text.lower())
-    if not 0 < len(words) <= MOST_WORDS or not all(map(_plain, text.replace(",", ""))):
+    if not 0 < len(words) <= MOST_WORDS or not all(c.isalnum() or c in " \t.,!'\u2019" for c in text):
         return False
     command = "|".join(map(re.escape, commands))
     return re.fullmatch(rf"{_AGREES}(?: (?:{command}) (?:it|that|this|now))?", " ".join(words)) is not None
 
 
 def _plain(character: str) -> bool:
-    """Say whether a character is an ordinary Latin letter, a digit, or a sign of a plain sentence: none that hides a word or quotes one."""
-    if category(character) in ("Lu", "Ll"):
+    """Say whether a character is an ordinary Latin letter, a digit or a common sign: none that hides a word or stands for one."""
+    kind = category(character)
+    if kind.startswith("L"):
         named = name(character, "")
         return named.startswith("LATIN") and "SMALL CAPITAL" not in named
-    return character in _SIGNS or character.isdecimal()
+    return kind[0] in "NP" or character in " \n\r\t+%"

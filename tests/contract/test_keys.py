@@ -205,7 +205,7 @@ async def ask(world: World, agent: str, permissions: str) -> dict[str, Any]:
     """Ask for an agent by name, with a key that has these permissions."""
     world.keys = keys_of(acme=("key-a", permissions))
     async with world.client() as client:
-        response = await client.post("/orchestrate", json=body(f"@{agent} please"), headers=bearer("key-a"))
+        response = await client.post("/orchestrate", json=body(f"@{agent} make the churn model live"), headers=bearer("key-a"))
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
     return answer

@@ -59,4 +59,5 @@ def test_the_small_local_lm_decides_with_a_valid_label_every_time(start_service:
 
     assert [d["rung"] for d in decisions] == ["lm"] * len(TEXTS), [d["warnings"] for d in decisions if d["rung"] != "lm"]
     assert {d["intent"] for d in decisions} <= intents
-    assert {d["primary_agent"] for d in decisions} <= agents
+    assert {d["primary_agent"] for d in decisions if d["action"] == "dispatch"} <= agents
+    assert all(d["question"] for d in decisions if d["action"] != "dispatch")  # what cannot be undone is asked about

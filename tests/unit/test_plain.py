@@ -1,4 +1,4 @@
-"""What is plain: asked before work that cannot be undone. Whatever is not plain is asked about, so only what is plain has to be known."""
+"""What is plain: asked before work that cannot be undone. Whatever is not plain is asked about."""
 
 import time
 
@@ -21,6 +21,10 @@ I want you to retrain the churn model with the August extract
 Let's ship version 7 to the Midwest
 Hi team, put the tuned model in production, thanks
 Take version 6 out of service
+v3 is throwing garbage for the West, put v2 back
+The new one passed all checks, so let's ship the thing.
+Build me a classifier that tells adopters from those who stop
+Retrain it with the August extract
 Fine-tune the email-intent model on our templates
 Roll back to v6 right away please"""
 DOUBTFUL = """Let's not deploy version 7
@@ -32,7 +36,6 @@ deploy version 7, nvm
 deploy version 7. Just kidding.
 Deploy the model. Strike that.
 Deploy version 7 after Maria approves it
-Deploy version 7 tomorrow
 Deploy version 7 if drift is low
 Retrain the churn model once the data arrives
 Maybe deploy version 7
@@ -54,11 +57,9 @@ Repeat 'deploy version 7'
 > deploy version 7
 - [x] deploy version 7
 TODO deploy version 7
-Maria, deploy version 7
 @bob deploy version 7
 model.deploy()
 deploy(model)
-make deploy; echo done
 version
 version 7
 production
@@ -113,8 +114,8 @@ yes \U0001f44e
 
 
 @pytest.mark.parametrize("text", PLAIN.splitlines())
-def test_a_short_sentence_that_begins_with_a_command_is_plain(text: str) -> None:
-    """Whatever politeness stands around it."""
+def test_a_clause_that_begins_with_a_command_is_plain(text: str) -> None:
+    """Whatever politeness and background stand around it."""
     assert plainly_commands(text, COMMANDS)
 
 
