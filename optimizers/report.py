@@ -16,6 +16,7 @@ from optimizers.bench import BINS, Benchmark
 TEMPLATE = Path(__file__).parent / "report.html.j2"
 BLUE, GREY, RED = "#2563eb", "#9ca3af", "#dc2626"
 SHOWN_CONFUSIONS = 25
+FEW_ROWS = 10  # of a bin whose share says little
 
 
 def write_report(measured: Benchmark, path: Path, *, title: str) -> None:
@@ -41,12 +42,15 @@ def draw_reliability(measured: Benchmark) -> Drawing:
     drawing = Drawing(figsize=(5.2, 4.6), layout="constrained")
     above, below = drawing.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     above.plot([0, 1], [0, 1], color=GREY, linestyle="--", label="perfect")
-    above.plot(
-        [probability[place == b].mean() for b in used], [correct[place == b].mean() for b in used], marker="o", color=BLUE, label="student"
-    )
+    rows = np.bincount(place, minlength=BINS)[used]
+    said, right = (np.bincount(place, of, BINS)[used] / rows for of in (probability, correct.astype(float)))
+    many = rows >= FEW_ROWS
+    above.plot(said[many], right[many], marker="o", color=BLUE, label="student")
+    if not many.all():
+        above.plot(said[~many], right[~many], marker="o", mfc="none", linestyle="", color=GREY, label=f"fewer than {FEW_ROWS} rows")
     above.set(ylabel="share that is right", xlim=(0, 1), ylim=(0, 1.02), title="Reliability")
     above.legend(frameon=False)
-    below.bar((used + 0.5) / BINS, [(place == b).sum() for b in used], width=0.9 / BINS, color=BLUE)
+    below.bar((used + 0.5) / BINS, rows, width=0.9 / BINS, color=BLUE)
     below.set(xlabel="probability of the best label", ylabel="rows", yscale="log")
     return drawing
 
