@@ -24,14 +24,14 @@ $(BIN)/python:
 $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "installing from requirements.lock"
 	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r requirements.lock \
-		|| $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements.lock
+		|| { echo "uv could not; pip installs the same, which takes minutes"; false; } || $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	@echo "installing from requirements-dev.lock"
 	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes --no-deps -r requirements-dev.lock \
-		|| $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements-dev.lock
+		|| { echo "uv could not; pip installs the same, which takes minutes"; false; } || $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements-dev.lock
 	@touch $@
 
 bootstrap: install ## Fit the first router version, where there is none

@@ -54,8 +54,8 @@ _TAKES_BACK = re.compile(
     re.I,
 )
 _LEAD_IN = re.compile(  # "Thanks! Now ...", "no, I meant ...": it answers what was said before
-    rf"(?:(?:{_SECOND_THOUGHT}|nah|thanks(?: a lot| so much)?|thank you(?: so much| very much)?|typo|oops|hold on|never ?mind|stop"
-    r"|(?:scratch|cancel|forget) (?:that|it))(?:\s*[,.!:;\u2013\u2014-]+\s*|\s+and\s+))+(?:(?:now|i meant?)\s+)?(?=\S+\s+\S)",
+    rf"(?:(?:{_SECOND_THOUGHT}|nah|cheers(?: mate)?|thanks(?: a lot| so much)?|thank you(?: so much| very much)?|typo|oops|hold on"
+    r"|never ?mind|stop|(?:scratch|cancel|forget) (?:that|it))(?:\s*[,.!:;\u2013\u2014-]+\s*|\s+(?:and|but)\s+))+(?:(?:now|i meant?)\s+)?(?=\S+\s+\S)",
     re.I,
 )
 _ALL = re.compile(r"\b(?:any(?:thing|one)?|nothing|none|all of (?:it|this|that))\b", re.I)

@@ -193,6 +193,8 @@ def test_a_long_text_is_cut_in_bounded_time(unit: str) -> None:
         ("Cancel that and check drift", "check drift"),
         ("sorry, typo: is the platform up", "is the platform up"),
         ("Nah, show me drift", "show me drift"),
+        ("Thanks but I wanted a forecast", "I wanted a forecast"),
+        ("cheers mate, now the forecast", "the forecast"),
         ("no", "no"),
         ("no, thanks", "no, thanks"),
         ("no drift in the model", "no drift in the model"),
