@@ -53,10 +53,12 @@ _TAKES_BACK = re.compile(
     r"|hold on|wait|stop|don't|do not|never|on second thoughts?)[^\w?]*",
     re.I,
 )
+_ANSWER = (
+    rf"(?:{_SECOND_THOUGHT}|nah|cheers(?: mate)?|thanks(?: a lot| so much)?|thank you(?: so much| very much)?|typo|oops|hold on|never ?mind"
+    r"|stop|(?:scratch|cancel|forget) (?:that|it))"
+)
 _LEAD_IN = re.compile(  # "Thanks! Now ...", "no, I meant ...": it answers what was said before
-    rf"(?:(?:{_SECOND_THOUGHT}|nah|cheers(?: mate)?|thanks(?: a lot| so much)?|thank you(?: so much| very much)?|typo|oops|hold on"
-    r"|never ?mind|stop|(?:scratch|cancel|forget) (?:that|it))(?:\s*[,.!:;\u2013\u2014-]+\s*|\s+(?:and|but)\s+))+(?:(?:now|i meant?)\s+)?(?=\S+\s+\S)",
-    re.I,
+    rf"(?:{_ANSWER}(?:\s*[,.!:;\u2013\u2014-]+\s*|\s+(?:and|but)\s+))+(?:(?:now|i meant?)\s+)?(?=\S+\s+\S)", re.I
 )
 _ALL = re.compile(r"\b(?:any(?:thing|one)?|nothing|none|all of (?:it|this|that))\b", re.I)
 _QUESTION = rf"(?:(?:what|who|which|when)(?! {_PERSON}\b)|why|how|whom|whose|where|whether)(?:'s|s|'ll|'d)?\b"  # "which we did" tells
