@@ -83,5 +83,5 @@ def hear(text: str, earlier: Sequence[Said], offered: Sequence[str], *, student:
         heard,
         reading=reading,
         in_context=True,
-        leans=heard.leans or bool(history.depends(encoding.vector[None])[0] >= LEANS),
+        leans=heard.leans or reply is Reply.CONTINUES or bool(history.depends(encoding.vector[None])[0] >= LEANS),
     )

@@ -83,6 +83,12 @@ def test_a_follow_up_does_not_say_its_intent_itself(student: Student) -> None:
     assert request.says("health_check", POLICY)
 
 
+@pytest.mark.parametrize("text", ["tell me more", "more detail please"])
+def test_what_asks_for_more_depends_on_what_was_said(student: Student, text: str) -> None:
+    """So the entities of the turn before go with it."""
+    assert heard(student, text, GAP, ">The South is furthest below.").leans
+
+
 def test_with_numbers_of_another_encoder_each_text_is_read_alone(student: Student) -> None:
     """Neither history nor answers can be told from its vectors."""
     foreign = History(replace(packaged(), encoder="another"))
