@@ -20,18 +20,20 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing the installer" && $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements-installer.lock
 
+OR_PIP = { echo "uv could not; pip installs the same, which takes minutes"; false; } || $(BIN)/python -m pip install -q --require-hashes --no-deps
+
 # uv installs in a tenth of pip's time; where it cannot (a registry that only pip is set up for), pip does the same from the same hashes.
 $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "installing from requirements.lock"
 	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r requirements.lock \
-		|| { echo "uv could not; pip installs the same, which takes minutes"; false; } || $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements.lock
+		|| $(OR_PIP) -r requirements.lock
 	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	@echo "installing from requirements-dev.lock"
 	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes --no-deps -r requirements-dev.lock \
-		|| { echo "uv could not; pip installs the same, which takes minutes"; false; } || $(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements-dev.lock
+		|| $(OR_PIP) -r requirements-dev.lock
 	@touch $@
 
 bootstrap: install ## Fit the first router version, where there is none

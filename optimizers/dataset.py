@@ -63,13 +63,16 @@ def _read_file(path: Path) -> Iterable[Row]:
 
 def _read_line(line: str, place: str) -> Row:
     try:
-        data = json.loads(line)
-        missing = [name for name in ("text", "label") if name not in data]
-        if missing and isinstance(data, dict):
-            raise ValueError(f"{place}: the field {missing[0]!r} is missing; a row looks like {EXAMPLE}.")
-        text, label, writer, history = data["text"], data["label"], data.get("writer"), data.get("history")
-    except (json.JSONDecodeError, TypeError, RecursionError) as exc:
-        raise ValueError(f"{place}: expected one JSON object a line, such as {EXAMPLE}, not {line.strip()[:SHOWN]!r}.") from exc
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    data = found if isinstance(found, dict) else None
+    if data is None:
+        raise ValueError(f"{place}: expected one JSON object a line, such as {EXAMPLE}, not {line.strip()[:SHOWN]!r}.")
+    missing = [name for name in ("text", "label") if name not in data]
+    if missing:
+        raise ValueError(f"{place}: the field {missing[0]!r} is missing; a row looks like {EXAMPLE}.")
+    text, label, writer, history = data["text"], data["label"], data.get("writer"), data.get("history")
     if not all(isinstance(part, str) and part.strip() for part in (text, label)):
         raise ValueError(f"{place}: text and label must be texts that are not empty.")
     if not isinstance(writer, str | None) or not isinstance(history, list | None) or not all(isinstance(u, str) for u in history or ()):

@@ -45,7 +45,7 @@ _ASKS_ONLY = frozenset(  # "Shall I?", "Is that all right with you?": what is of
     "shall should can may could would will do does is are be i we you me it that this so now please confirm want like wish the to for and"
     " ok okay all right fine good sound with go ahead proceed agree".split()
 )
-_EMPTY = frozenset("what whether which something someone over their time well".split())  # words of options that choose none
+_EMPTY = _ASKS_ONLY | frozenset("what whether which something someone over their time well".split())  # words of options that choose none
 _OFFERING = re.compile(
     r"^(?:so |and |or )*(?:(?:shall|should|can|may|could) (?:i|we)|(?:do|would) you (?:want|like|wish)(?: me| us)?(?: to)?|want me to"
     r"|if you (?:like|want|wish),? (?:i|we) (?:can|could|will)|let me know if you(?:'d| would)? (?:like|want)(?: me)?(?: to)?)\s+",
@@ -63,11 +63,7 @@ def read_replies(vectors: Matrix, learned: LabelFree) -> list[Reply]:
 
 
 def choose(text: str, options: Sequence[str]) -> int | None:
-    """Return the place of the option that a text chooses: by its place, or by words of it alone."""
-    if len(text) > MOST_CHARACTERS or "?" in text:
-        return None
-    if (place := place_of(text, len(options))) is not None:
-        return place
+    """Return the place of the one option that words of a text fit, where it holds no others."""
     words = set(_words(text)) - _ARTICLES
     if not 0 < len(words) <= MOST_WORDS:
         return None
@@ -88,6 +84,9 @@ def place_of(text: str, options: int) -> int | None:
 
 
 def _words(text: str) -> list[str]:
+    """Return what a short text that asks nothing says, but for words that only say that it is a choice."""
+    if len(text) > MOST_CHARACTERS or "?" in text:
+        return []
     return [word for word in _TOKEN.findall(normalize("NFKC", text).lower()) if word not in _ABOUT_A_CHOICE]
 
 
@@ -100,7 +99,7 @@ def ask(options: Sequence[str]) -> str:
 def _alike(word: str, other: str) -> bool:
     """Say whether two words of four letters or more are forms of one: "explain" and "explained"."""
     short, long = sorted((word, other), key=len)
-    return len(short) >= LEAST_LETTERS and long.startswith(short) and short not in _ASKS_ONLY | _EMPTY
+    return len(short) >= LEAST_LETTERS and long.startswith(short) and short not in _EMPTY
 
 
 def offer_of(answer: str) -> str:

@@ -80,7 +80,8 @@ class Triage:
             agent = None
         answer = _last_answer(request.conversation_history)
         offered = self._offered(answer)
-        chosen = choose(text, [f"{self._catalog.intent[name].wish} {name}" for name in offered]) if offered else None
+        place = place_of(text, len(offered))
+        chosen = place if place is not None else choose(text, [f"{self._catalog.intent[name].wish} {name}" for name in offered])
         return Admitted(
             text=text,
             history=request.conversation_history,
@@ -96,7 +97,7 @@ class Triage:
             warnings=tuple(warnings),
             offered=offered,
             chosen=offered[chosen] if chosen is not None else None,
-            placed=chosen is not None and place_of(text, len(offered)) is not None,
+            placed=place is not None,
             earlier_entities=self._earlier_entities(text, request.conversation_history) if query.entities is None else (),
         )
 

@@ -50,8 +50,8 @@ def main() -> None:
     router = Router("bench", fitted.student, fit_several(fitted, fit_policy(read_held_out(fitted))))
     console.print(repr(router.policy), markup=False)
     for name in ("replies/dev", "replies/test", "near/test"):
-        given_rows = read_lines(name)
-        rows = [row for row in given_rows if bare(row["text"]) not in learned]
+        every = read_lines(name)
+        rows = [row for row in every if bare(row["text"]) not in learned]
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         for row in rows:
             decision = asyncio.run(decide(row, catalog, router))
@@ -61,7 +61,7 @@ def main() -> None:
             if given.wrong and outcome != "right":
                 said = f"{kind}, {outcome}: {row['label']} -> {decision.action.value} {decision.intent} {decision.confidence:.2f}"
                 console.print(f"{said}, oos {decision.oos_score:.2f}: {row['text']!r} after {row.get('history', [])[-2:]}", markup=False)
-        table = Table("kind", "turns", *OUTCOMES, title=f"{name}, {len(given_rows) - len(rows)} left out", title_justify="left")
+        table = Table("kind", "turns", *OUTCOMES, title=f"{name}, {len(every) - len(rows)} left out", title_justify="left")
         for kind, found in counts.items():
             table.add_row(kind, str(found.total()), *(str(found[outcome] or "") for outcome in OUTCOMES))
         console.print(table)

@@ -277,7 +277,9 @@ def test_a_few_rows_with_histories_are_enough(files: dict[str, Path]) -> None:
 
 BROKEN = {
     "no JSON": ("hello\n", "train.jsonl:1"),
-    "no label": ('{"text": "a"}\n', "train.jsonl:1"),
+    "no label": ('{"text": "a"}\n', "train.jsonl:1: the field 'label' is missing"),
+    "a text that is no object": ('"text and label"\n', "train.jsonl:1: expected one JSON object"),
+    "a number without end": ("9" * 5_000 + "\n", "train.jsonl:1: expected one JSON object"),
     "an empty text": ('{"text": "", "label": "a"}\n', "not empty"),
     "history of numbers": ('{"text": "a", "label": "a", "history": [1]}\n', "history"),
     "history that is a text": ('{"text": "a", "label": "a", "history": "before"}\n', "history"),
@@ -286,6 +288,14 @@ BROKEN = {
     "one label": ('{"text": "a", "label": "a"}\n{"text": "b", "label": "a"}\n', "at least two labels"),
     "nothing": ("", "at least two labels"),
 }
+
+
+def test_testing_on_the_training_rows_is_refused(files: dict[str, Path]) -> None:
+    """Every training row is taken out then, which is said."""
+    result = CliRunner().invoke(app, ["intents", f"--train={files['test']}", f"--test={files['test']}"])
+
+    assert result.exit_code == 2
+    assert "texts are test texts too" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(("content", "said"), BROKEN.values(), ids=BROKEN)

@@ -22,7 +22,7 @@ def test_a_turn_is_read_with_who_said_it(text: str, turn: ConversationTurn) -> N
     assert _turn(text) == turn
 
 
-@pytest.mark.parametrize("text", ["Did it?", "", "note: Did it?", ": Did it?", "user: \ud800"], ids=ascii)
+@pytest.mark.parametrize("text", ["Did it?", "", "note: Did it?", "system: Did it?", ": Did it?", "user: \ud800"], ids=ascii)
 def test_a_turn_of_nobody_is_refused(text: str) -> None:
     """Nobody's word is taken for the user's."""
     with pytest.raises(typer.BadParameter, match='must begin with "user:" or "assistant:"'):

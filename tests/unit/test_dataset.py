@@ -252,6 +252,12 @@ def test_a_malformed_line_is_named_by_file_and_number(tmp_path: Path, line: str,
             read_rows(where)
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """In words, without an error number."""
+    with pytest.raises(FileNotFoundError, match=r"^There is no file or folder .*rows\.jsonl\.$"):
+        read_rows(tmp_path / "rows.jsonl")
+
+
 @pytest.mark.parametrize("content", ["text,label\nwhere,gap\n", '"text"\t"label"\n', "[\n" + GOOD + "]\n"], ids=["CSV", "TSV", "a list"])
 def test_a_file_of_another_format_is_told_what_is_expected(tmp_path: Path, content: str) -> None:
     """With a line that would do, and the line that does not."""

@@ -56,7 +56,7 @@ Summarize: deploy version 7
 Repeat 'deploy version 7'
 > deploy version 7
 - [x] deploy version 7
-TODO deploy version 7
+todo deploy version 7
 @bob deploy version 7
 model.deploy()
 deploy(model)

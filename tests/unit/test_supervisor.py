@@ -89,6 +89,12 @@ async def test_a_service_that_is_not_there_is_said_so() -> None:
         await ask_service(f"http://127.0.0.1:{await free_port()}", "Did it?")
 
 
+async def test_an_address_without_its_scheme_is_said_so() -> None:
+    """Starting a service would not help."""
+    with pytest.raises(NotAnswered, match="begins with http://"):
+        await ask_service("127.0.0.1:8100", "Did it?")
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
