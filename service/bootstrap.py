@@ -17,7 +17,11 @@ from service.catalog.model import Catalog
 from service.contracts.surface import AgentListing, IntentListing, Readiness
 from service.errors import ConfigurationError
 from service.flows.agent_call import CallAgent
+from service.flows.health import Health
+from service.flows.parallel import Parallel
+from service.flows.pipeline import PipelineFlow
 from service.flows.single import Single
+from service.flows.slots import Slots
 from service.keys import Keys
 from service.logs import RequestLog
 from service.metrics import Metrics
@@ -39,6 +43,8 @@ from service.stages.triage import Triage
 
 log = logging.getLogger(__name__)
 ROUTER_RETRY = 5.0  # seconds between attempts to find a champion
+DECIDING = 4  # decisions at once: they are work for the processor, and more of them only share it
+RESERVED = 8  # one part in so many of the dispatches is for the critical path only
 CHAMPION_CHECK = 20.0  # seconds that the last good version serves before the registry is asked
 
 
@@ -52,7 +58,7 @@ class Services:
     programs: Programs
     pipeline: Pipeline
     store: Store
-    agents: AgentClient
+    health: Health
     metrics: Metrics
     router_tried: asyncio.Event
 
@@ -60,18 +66,20 @@ class Services:
         """Describe the agents of the catalogue."""
         return [
             AgentListing(
-                **agent.model_dump(include=AgentListing.model_fields.keys() - {"required_entities", "priority"}),
+                **agent.model_dump(include=AgentListing.model_fields.keys() - {"required_entities"}),
                 required_entities=tuple(e.value for e in agent.required_entities),
                 priority=agent.priority,
                 intents=tuple(i.name for i in self.catalog.intents if i.primary_agent == agent.name),
-                available=self.agents.available(agent),
+                available=self.health.available(agent, agent.timeout_ms / 1_000),
+                breaker=self.health.state(agent).value,
             )
             for agent in self.catalog.agents
         ]
 
     def list_intents(self) -> list[IntentListing]:
         """Describe the intents of the catalogue."""
-        return [IntentListing(**i.model_dump(include=set(IntentListing.model_fields))) for i in self.catalog.intents]
+        shown = IntentListing.model_fields.keys() - {"pipeline"}
+        return [IntentListing(**i.model_dump(include=shown), pipeline=tuple(s.agent for s in i.pipeline)) for i in self.catalog.intents]
 
     def readiness(self, store: str) -> Readiness:
         """Say whether requests can be answered as configured; `store` is `ok` or what is wrong with it."""
@@ -120,18 +128,22 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         raise ConfigurationError(f"POINTSMAN_HOST={settings.host} is reachable from outside, so POINTSMAN_API_KEYS must be set.")
     loading = asyncio.create_task(asyncio.to_thread(Encoder, settings.encoder, threads=settings.encoder_threads))  # beside all else
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
-    programs, store, agents = Programs(), SqlStore(settings.database_url), HttpAgents()
-    metrics = Metrics(programs)
+    programs, store, agents = Programs(), SqlStore(settings.database_url), HttpAgents(catalog.agents)
+    health = Health(slots=Slots(settings.max_dispatches, most_waiting=settings.max_waiting, reserved=settings.max_dispatches // RESERVED))
+    deciding = Slots(DECIDING, most_waiting=settings.max_waiting)
+    metrics = Metrics(programs, lambda: health.states(catalog.agents))
     with threadpool_limits(1):  # a request's matrix products are small: more BLAS threads only wait for each other
         async with _predictors(settings) as predictors, _opened(store, agents):
-            pipeline = assemble(settings, catalog, programs, store, agents, predictors, Observers([metrics, RequestLog()]))
+            pipeline = assemble(
+                settings, catalog, programs, store, agents, health, deciding, predictors, Observers([metrics, RequestLog()])
+            )
             encoder, tried = await loading, asyncio.Event()
             if not History().reads(encoder):
                 log.warning("history_not_read: only the packaged encoder reads conversation_history; each text is read alone")
             source = RouterSource(settings.mlflow_uri, encoder)
             following = asyncio.create_task(_follow_champion(source, programs, catalog, tried))
             try:
-                yield Services(settings, catalog, keys, programs, pipeline, store, agents, metrics, tried)
+                yield Services(settings, catalog, keys, programs, pipeline, store, health, metrics, tried)
             finally:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
@@ -143,22 +155,29 @@ def assemble(
     programs: Programs,
     store: Store,
     agents: AgentClient,
+    health: Health,
+    deciding: Slots,
     predictors: Predictors | None,
     observer: Observer,
 ) -> Pipeline:
     """Join stages and ports into a pipeline; tests join their fakes with it."""
     writer = settings.lm_strong or settings.lm  # a small local one would drop numbers and take the seconds that are left
+    call = CallAgent(client=agents, health=health, observer=observer)
     stages = Stages(
         triage=Triage(catalog=catalog, gazetteer=Gazetteer(catalog)),
         intent=ReadIntent(History()),
         routing=Route(catalog=catalog, predictors=predictors, lm=settings.lm),
         gate=Gate(catalog=catalog),
-        dispatch=Dispatch(catalog=catalog, flows={"single": Single(call=CallAgent(client=agents, observer=observer))}),
+        dispatch=Dispatch(
+            catalog=catalog, flows={"single": Single(call=call), "parallel": Parallel(call=call), "pipeline": PipelineFlow(call=call)}
+        ),
         synthesis=Synthesize(catalog=catalog, predictors=predictors if writer != LOCAL_LM else None),
         commit=Commit(store=store, catalog_hash=catalog.hash),
     )
     budget = settings.decision_budget_ms / 1_000
-    return Pipeline(stages=stages, programs=programs, agents=agents, store=store, observer=observer, decision_budget=budget)
+    return Pipeline(
+        stages=stages, programs=programs, health=health, store=store, observer=observer, deciding=deciding, decision_budget=budget
+    )
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import uuid4
 
@@ -68,10 +69,11 @@ def serve(
     _run(_serve(host, port))
 
 
-@app.command(epilog="Example: `pointsman agents --port 8101`")
+@app.command(epilog="Example: `pointsman agents --port 8101`\n\nA drill (docs/drills.md): `pointsman agents --faults drill.yaml`")
 def agents(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port; default POINTSMAN_AGENTS_PORT or 8101.")] = None,
+    faults: Annotated[Path | None, typer.Option(metavar="PLAN.yaml", help="Misbehave as this plan says: docs/drills.md.")] = None,
 ) -> None:
     """Serve the built-in reference agents until Ctrl-C."""
     import uvicorn
@@ -84,6 +86,11 @@ def agents(
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
     warnings.filterwarnings("ignore", module=r"dowhy\.")  # its use of pandas is not the operator's business
+    if faults is not None:
+        from service.agents.faults.drill import run_drill
+
+        _run(_with_settings(lambda settings: run_drill(faults, host, chosen, settings, say=_plainly(out), warn=_plainly(err))))
+        return
     uvicorn.run(create_agents_app(), host=host, port=chosen, log_level="warning", access_log=False)
 
 
@@ -205,6 +212,10 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         raise typer.Exit(1) from exc
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _plainly(console: Console) -> Callable[[str], None]:
+    return lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _exit(message: str) -> typer.Exit:

@@ -8,6 +8,7 @@
     ├── BodyTimeout             408
     ├── BodyTooLarge            413
     ├── UnsupportedMediaType    415
+    ├── Saturated               503   too much waits already; nothing was started
     ├── StoreUnavailable        503   nothing was committed, so nothing is answered
     └── ConfigurationError      500   the service refuses to start; never raised by a request
 
@@ -32,8 +33,14 @@ class ErrorCode(StrEnum):
     PERMISSION_DENIED = "permission_denied"
     MISSING_ENTITY = "missing_entity"
     AGENT_UNAVAILABLE = "agent_unavailable"
+    SATURATED = "saturated"
     HANDOFF_INVALID = "handoff_invalid"
+    DISPATCH_MISMATCH = "dispatch_mismatch"
+    STATUS_INVALID = "status_invalid"
+    OUTPUT_MISSING = "output_missing"
+    LATENCY_EXCEEDED = "latency_exceeded"
     LOW_CONFIDENCE = "low_confidence"
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,12 @@ class UnsupportedMediaType(PointsmanError):
     """The body is not JSON."""
 
     code, status, title = "unsupported_media_type", 415, "Unsupported media type"
+
+
+class Saturated(PointsmanError):
+    """Too much work is under way and waiting. Nothing was started; try again a little later."""
+
+    code, status, title, retryable = ErrorCode.SATURATED, 503, "Saturated", True
 
 
 class StoreUnavailable(PointsmanError):

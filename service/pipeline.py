@@ -3,29 +3,39 @@
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from service.contracts.caller import Caller
 from service.contracts.decision import RouteDecision
+from service.contracts.notice import Notice
+from service.contracts.progress import DecisionMade, ProgressEvent
 from service.contracts.query import OrchestratorInput
 from service.contracts.receipt import Receipt
 from service.deadline import Deadline
-from service.errors import IdempotencyConflict
+from service.errors import ErrorCode, IdempotencyConflict, Saturated
 from service.flows.flow import Outcome, Verdict
-from service.ports import AgentClient, Observer, RequestDone, Store
+from service.flows.health import Health
+from service.flows.slots import Slots
+from service.ports import Observer, RequestDone, Store
 from service.programs import Programs
 from service.stages.commit import Commit, Finished, hash_request
 from service.stages.dispatch import Dispatch
 from service.stages.gate import Gate
 from service.stages.intent import ReadIntent
 from service.stages.output import write_output
+from service.stages.report import Report, unheard
 from service.stages.routing import NO_ROUTER, Route
 from service.stages.synthesis import Answer, Synthesize, partial_answer
 from service.stages.trace import Trace
 from service.stages.triage import Triage
 
 log = logging.getLogger(__name__)
+Tell = Callable[[ProgressEvent], None]
+FINISH = 0.02  # seconds of the caller's budget that are kept for merging and storing
+ABANDONED = Notice(code=ErrorCode.CANCELLED, message="The caller left before the answer; what had come until then is stored.")
 LONGEST_SECONDS = 3_600.0  # the most that a caller may wish; the agents' timeouts end a request sooner
 
 
@@ -50,72 +60,121 @@ class Answered:
     replayed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UnderWay:
-    """A request that is being answered; an equal one waits for it."""
+    """A request that is being answered; equal ones wait for it."""
 
     body_hash: str
+    waiting: int = 0
     done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A request on its way from the gate to the commit."""
+
+    caller: Caller
+    request: OrchestratorInput
+    decision: RouteDecision
+    verdict: Verdict
+    trace: Trace
+    started: float
 
 
 class Pipeline:
     """Runs turns. Holds no state of a request but the ids of those under way, so that a repeated one waits for the first."""
 
     def __init__(
-        self, *, stages: Stages, programs: Programs, agents: AgentClient, store: Store, observer: Observer, decision_budget: float
+        self,
+        *,
+        stages: Stages,
+        programs: Programs,
+        health: Health,
+        store: Store,
+        observer: Observer,
+        deciding: Slots,
+        decision_budget: float,
     ) -> None:
         self._stages = stages
         self._programs = programs
-        self._agents = agents
+        self._health = health
         self._store = store
         self._observer = observer
+        self._deciding = deciding
         self._decision_budget = decision_budget
         self._under_way: dict[tuple[str, UUID], UnderWay] = {}
+        self._storing: set[asyncio.Future[Receipt]] = set()
 
     async def decide(self, request: OrchestratorInput) -> RouteDecision:
-        """Choose a route without carrying it out (`POST /route`)."""
+        """Choose a route without carrying it out (`POST /route`).
+
+        Raises:
+            Saturated: too many requests wait for a decision.
+        """
         return await self._decide(request, Trace(self._observer), _limit(request).within(self._decision_budget))
 
-    async def run(self, request: OrchestratorInput, caller: Caller, correlation_id: str) -> Answered:
+    async def run(self, request: OrchestratorInput, caller: Caller, correlation_id: str, tell: Tell = unheard) -> Answered:
         """Answer one request, once: the same query id again gets the stored answer.
+
+        Cancelled, it stores what has come so far, unless an equal request waits to begin anew.
 
         Raises:
             IdempotencyConflict: the query id was used with another body.
+            Saturated: there is no room for it; nothing was started and nothing is stored.
             StoreUnavailable: the answer could not be made durable.
         """
         key, body_hash = (caller.tenant, request.parsed_query.query_id), hash_request(request)
         while (first := self._under_way.get(key)) is not None:
             _require_same(first.body_hash, body_hash, key[1])
+            first.waiting += 1
             await first.done.wait()
-        self._under_way[key] = turn = UnderWay(body_hash)
+        self._under_way[key] = first = UnderWay(body_hash)
         try:
             stored = await self._store.by_query(*key)
-            answered = Answered(stored, replayed=True) if stored is not None else await self._run(request, caller, correlation_id)
+            answered = (
+                Answered(stored, replayed=True) if stored is not None else await self._run(request, caller, correlation_id, tell, first)
+            )
             _require_same(answered.receipt.request_hash, body_hash, key[1])
             return answered
         finally:
             del self._under_way[key]
-            turn.done.set()
+            first.done.set()
 
-    async def _run(self, request: OrchestratorInput, caller: Caller, correlation_id: str) -> Answered:
-        started, trace, limit = time.monotonic(), Trace(self._observer), _limit(request)
+    async def _run(self, request: OrchestratorInput, caller: Caller, correlation_id: str, tell: Tell, here: UnderWay) -> Answered:
+        started, trace, report, limit = time.monotonic(), Trace(self._observer), Report(tell), _limit(request)
         deadline = limit.within(self._decision_budget)
         decision = await self._decide(request, trace, deadline)
+        tell(DecisionMade(decision=decision))
         with trace.stage("gate") as stage:
-            verdict = self._stages.gate(decision, caller, self._agents.available)
+            verdict = self._stages.gate(decision, caller, lambda agent: self._health.available(agent, limit.left))
             stage.outcome = verdict.action.value
-        left, outcome = deadline.left, None
-        if verdict.chain or verdict.skipped:
-            with trace.stage("dispatch") as stage:
-                outcome = await self._stages.dispatch(request, decision, verdict, correlation_id, limit)
-                stage.outcome = "answered" if outcome.runs and outcome.runs[-1].handoff else "failed"
-        with trace.stage("synthesis") as stage:
-            answer = await self._merge(request, decision, verdict, outcome, limit.within(left))
-            stage.outcome = answer.status.value
-        output = write_output(request, decision, verdict, outcome, answer, started)
+        turn, left, outcome = Turn(caller, request, decision, verdict, trace, started), deadline.left, None
+        try:
+            if verdict.parts:
+                with trace.stage("dispatch") as stage:
+                    agents_limit = limit.within(limit.left - FINISH)
+                    outcome = await self._stages.dispatch(request, decision, verdict, correlation_id, agents_limit, report)
+                    stage.outcome = "answered" if outcome.answered else "failed"
+            with trace.stage("synthesis") as stage:
+                answer = await self._merge(turn, outcome, limit.within(left))
+                stage.outcome = answer.status.value
+        except asyncio.CancelledError:  # the caller has left: what has come so far is kept, unless the next in line begins anew
+            if not here.waiting:
+                outcome = outcome or report.cut_off(verdict)
+                await self._commit(turn, outcome, partial_answer(outcome, ABANDONED))
+            raise
+        return await self._commit(turn, outcome, answer)
+
+    async def _commit(self, turn: Turn, outcome: Outcome | None, answer: Answer) -> Answered:
+        """Store the answer; whoever leaves meanwhile finds it stored."""
+        decision, verdict, trace = turn.decision, turn.verdict, turn.trace
+        output = write_output(turn.request, decision, verdict, outcome, answer, turn.started)
         with trace.stage("commit"):
-            finished = Finished(caller, request, decision, verdict, outcome, output, trace.record(verdict, outcome))
-            receipt = await self._stages.commit(finished)
+            finished = Finished(turn.caller, turn.request, decision, verdict, outcome, output, trace.record(verdict, outcome))
+            storing = asyncio.ensure_future(self._stages.commit(finished))
+            self._storing.add(storing)  # the loop itself holds a task only weakly
+            storing.add_done_callback(self._storing.discard)
+            receipt = await asyncio.shield(storing)
         replayed = receipt.decision_id != decision.decision_id  # another process was first with the same query
         if not replayed:
             self._observer.notice(RequestDone(receipt))
@@ -128,11 +187,13 @@ class Pipeline:
             trace.admitted = admitted = self._stages.triage(request)
         try:
             with trace.stage("intent"):
-                async with asyncio.timeout(deadline.left):
+                async with self._turn_to_decide(deadline), asyncio.timeout(deadline.left):
                     trace.understanding = understanding = await asyncio.to_thread(self._stages.intent, admitted, router)
             with trace.stage("routing") as stage:
                 decision = await self._stages.routing(request.parsed_query.query_id, admitted, understanding, router, deadline)
                 stage.outcome = decision.rung.value
+        except Saturated:
+            raise
         except TimeoutError:
             log.warning("routing_out_of_time")
             decision = self._stages.routing.after_failure(request.parsed_query.query_id, admitted, router)
@@ -141,11 +202,21 @@ class Pipeline:
             decision = self._stages.routing.after_failure(request.parsed_query.query_id, admitted, router)
         return decision.model_copy(update={"timings_ms": trace.timings_ms()})
 
-    async def _merge(
-        self, request: OrchestratorInput, decision: RouteDecision, verdict: Verdict, outcome: Outcome | None, deadline: Deadline
-    ) -> Answer:
+    @asynccontextmanager
+    async def _turn_to_decide(self, deadline: Deadline) -> AsyncIterator[None]:
+        """Wait for a turn, at most half of the decision's time: the rest is for deciding."""
         try:
-            return await self._stages.synthesis(request.parsed_query.raw_query, decision, verdict, outcome, deadline)
+            async with asyncio.timeout(deadline.left / 2) as waiting, self._deciding.hold():
+                waiting.reschedule(None)
+                yield
+        except TimeoutError as exc:
+            if not waiting.expired():
+                raise
+            raise Saturated("No turn to decide came in time. Try again in a second.") from exc
+
+    async def _merge(self, turn: Turn, outcome: Outcome | None, deadline: Deadline) -> Answer:
+        try:
+            return await self._stages.synthesis(turn.request.parsed_query.raw_query, turn.decision, turn.verdict, outcome, deadline)
         except Exception:  # the contract's SYNTHESIS_FAILED: the agents' results are returned as they are
             log.exception("synthesis_failed")
             return partial_answer(outcome)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
@@ -32,7 +33,7 @@ class AgentFailure:
     """An agent gave no usable handoff.
 
     `unavailable` tells availability (refused, down, overloaded) from a bad answer; `may_have_run` says that the work may have been
-    started, so that repeating it is safe for idempotent agents only.
+    started, so that repeating it is safe for idempotent agents only; `retry_after` are the seconds for which it asks to be left alone.
     """
 
     code: ErrorCode
@@ -41,17 +42,14 @@ class AgentFailure:
     unavailable: bool
     latency_ms: int
     may_have_run: bool = False
+    retry_after: float | None = None
 
 
 class AgentClient(Protocol):
     """How a dispatch reaches an agent. Never raises for what an agent does."""
 
-    async def send(self, agent: Agent, dispatch: AgentDispatch, *, timeout: float, deadline_ms: int) -> AgentHandoff | AgentFailure:
-        """Send one dispatch, wait at most `timeout` seconds; `deadline_ms` is what is left of the request's budget, for a header."""
-        ...
-
-    def available(self, agent: Agent) -> bool:
-        """Say whether the agent may be called now, as far as is known without asking it."""
+    async def send(self, agent: Agent, url: str, dispatch: AgentDispatch, *, timeout: float) -> AgentHandoff | AgentFailure:
+        """Send one dispatch to one of the agent's addresses and wait at most `timeout` seconds; the agent is told how long, too."""
         ...
 
 
@@ -119,6 +117,14 @@ class StageDone:
     router_version: str
 
 
+class Attempt(StrEnum):
+    """Why an agent is called: for the first time in a request, again after a failure, or beside a call that takes long."""
+
+    FIRST = "first"
+    RETRY = "retry"
+    HEDGE = "hedge"
+
+
 @dataclass(frozen=True, slots=True)
 class AgentCalled:
     """One attempt at one agent has ended."""
@@ -126,6 +132,7 @@ class AgentCalled:
     agent: str
     outcome: str
     seconds: float
+    attempt: Attempt = Attempt.FIRST
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class Settings(BaseSettings):
     lm_gguf: Path = Field(STATE / "models" / "smollm2-135m.gguf", description="Model file of the local LM; `make lm` fetches it.")
     decision_budget_ms: int = Field(2_000, ge=50, le=60_000, description="Time for all but the agents, in milliseconds.")
     max_body_bytes: int = Field(1_000_000, ge=1_024, description="Largest request body that is read.")
+    max_dispatches: int = Field(256, ge=8, le=100_000, description="Calls to agents at once, over all agents.")
+    max_waiting: int = Field(256, ge=1, le=100_000, description="Requests that may wait, for a decision and for agents each; then 503.")
     encoder_threads: int = Field(1, ge=1, le=64, description="Threads of one encoder call.")
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="Least severe log level.")] = "INFO"
 

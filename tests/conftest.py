@@ -20,13 +20,15 @@ from service.api.app import create_app
 from service.bootstrap import Services, assemble
 from service.catalog.loader import load_catalog
 from service.catalog.model import Catalog
+from service.flows.health import Health
+from service.flows.slots import Slots
 from service.keys import Keys
 from service.metrics import Metrics
 from service.ports import Predictors
 from service.programs import Programs, Router
 from service.routing.encoder import Encoder
 from service.settings import Settings
-from tests.fakes import MemoryStore, ScriptedAgents
+from tests.fakes import MemoryStore, ScriptedAgents, some_health
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,6 +63,8 @@ class World:
     router: Router | None
     store: MemoryStore = field(default_factory=MemoryStore)
     agents: ScriptedAgents = field(default_factory=ScriptedAgents)
+    health: Health = field(default_factory=some_health)
+    deciding: Slots = field(default_factory=lambda: Slots(4, most_waiting=64))
     predictors: Predictors | None = None
     settings: Settings = field(default_factory=lambda: Settings(_env_file=None))  # type: ignore[call-arg]  # pydantic-settings' own argument
     keys: Keys = field(default_factory=lambda: Keys({}))
@@ -71,11 +75,13 @@ class World:
         @asynccontextmanager
         async def opener(settings: Settings) -> AsyncIterator[Services]:
             programs = Programs(self.router)
-            metrics = Metrics(programs)
-            pipeline = assemble(settings, self.catalog, programs, self.store, self.agents, self.predictors, metrics)
+            metrics = Metrics(programs, lambda: self.health.states(self.catalog.agents))
+            pipeline = assemble(
+                settings, self.catalog, programs, self.store, self.agents, self.health, self.deciding, self.predictors, metrics
+            )
             tried = asyncio.Event()
             tried.set()
-            yield Services(settings, self.catalog, self.keys, programs, pipeline, self.store, self.agents, metrics, tried)
+            yield Services(settings, self.catalog, self.keys, programs, pipeline, self.store, self.health, metrics, tried)
 
         return create_app(self.settings, opener=opener)
 

@@ -12,6 +12,9 @@ from service.contracts.model import JsonObject
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
 from service.errors import ErrorCode, StoreUnavailable
+from service.flows.breaker import IN_A_ROW
+from service.flows.health import Health
+from service.flows.slots import Slots
 from service.ports import AgentCalled, AgentFailure, RequestDone, StageDone
 
 
@@ -72,18 +75,25 @@ class ScriptedAgents:
     def __init__(self, script: dict[str, list[AgentFailure | HandoffStatus]] | None = None) -> None:
         self.script = {name: list(answers) for name, answers in (script or {}).items()}
         self.sent: list[AgentDispatch] = []
-        self.unavailable: set[str] = set()
 
-    def available(self, agent: Agent) -> bool:
-        """Say yes, unless a test took the agent away."""
-        return agent.name not in self.unavailable
-
-    async def send(self, agent: Agent, dispatch: AgentDispatch, *, timeout: float, deadline_ms: int) -> AgentHandoff | AgentFailure:
+    async def send(self, agent: Agent, url: str, dispatch: AgentDispatch, *, timeout: float) -> AgentHandoff | AgentFailure:
         """Note the dispatch and give the scripted answer."""
         self.sent.append(dispatch)
         answers = self.script.get(agent.name, [])
         answer = (answers.pop(0) if len(answers) > 1 else answers[0]) if answers else HandoffStatus.SUCCESS
         return answer if isinstance(answer, AgentFailure) else handoff_for(agent, dispatch, answer)
+
+
+def some_health() -> Health:
+    """Return what is known of agents that nobody has called yet."""
+    return Health(slots=Slots(256, most_waiting=256, reserved=32))
+
+
+def take_away(health: Health, *agents: Agent) -> None:
+    """Let agents be known to fail: their breakers open."""
+    for agent in agents:
+        for _ in range(IN_A_ROW):
+            health.of(agent).breaker.failed()
 
 
 def handoff_for(

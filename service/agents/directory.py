@@ -23,11 +23,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AgentEntry:
-    """One built-in agent. Its module is `service.agents.<name>` and has the callable `answer`."""
+    """One built-in agent. Its module is `service.agents.<name>` and has the callable `answer`.
+
+    `has_effect`: what it does changes something outside (a model is registered, an alias moves), so nothing may try it out.
+    """
 
     name: str
     tier: int
     description: str
+    has_effect: bool = False
 
 
 AGENTS = {
@@ -40,6 +44,18 @@ AGENTS = {
             "drift_monitor", 3, "Compares recent weeks with the weeks before, feature by feature, and a model's recent performance."
         ),
         AgentEntry("prediction_synthesizer", 4, "Forecasts a weekly KPI, or an HCP's chance of a conversion within 4 weeks."),
+        AgentEntry("heterogeneous_optimizer", 2, "Estimates how an effect differs between subgroups, and who responds best."),
+        AgentEntry("experiment_designer", 3, "Plans an experiment: groups, sample size, power, smallest effect, duration, assignment."),
+        AgentEntry("resource_optimizer", 4, "Splits a budget over channels or regions by response curves fitted to past spending."),
+        AgentEntry("observability_connector", 3, "Reads the platform's metrics from Prometheus, or from the service itself."),
+        AgentEntry("scope_definer", 0, "Turns a wish for a model into target, population, horizon, inputs and success measure."),
+        AgentEntry("data_preparer", 0, "Builds the training data of a scope and checks its quality; bad data stop the pipeline."),
+        AgentEntry("model_selector", 0, "Compares model families by cross-validation on the prepared data and selects one."),
+        AgentEntry(
+            "model_trainer", 0, "Trains the selected model, evaluates it on later weeks and registers it in MLflow.", has_effect=True
+        ),
+        AgentEntry("feature_analyzer", 0, "Measures which inputs a model relies on, which overlap and which leak the outcome."),
+        AgentEntry("model_deployer", 0, "Moves a model version into or out of service by its MLflow alias.", has_effect=True),
         AgentEntry("causal_impact", 2, "Estimates what a programme changed, adjusted for who was chosen, and tries to refute it."),
     )
 }

@@ -21,7 +21,10 @@ from service.contracts.handoff import (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An agent's answer. `confidence` is computed from the evidence; `evidence` and `caveats` are sentences with numbers."""
+    """An agent's answer. `confidence` is computed from the evidence; `evidence` and `caveats` are sentences with numbers.
+
+    `blocked` says why a quality gate stops the work that was to follow; the finding is then the gate's report.
+    """
 
     primary_output: Mapping[str, object]
     confidence: float
@@ -29,6 +32,8 @@ class Finding:
     caveats: Sequence[str] = ()
     visualizations: Sequence[Mapping[str, object]] = ()
     tables: Sequence[Mapping[str, object]] = ()
+    models: Sequence[Mapping[str, object]] = ()
+    blocked: str | None = None
     model_used: str = ""
     cache_hit: bool = False
 
@@ -52,7 +57,7 @@ class Run:
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def succeeded(self, finding: Finding) -> AgentHandoff:
-        """Return the handoff of a finding: `partial` when its confidence is below what the caller requires."""
+        """Return the handoff of a finding: `blocked` by its gate, or `partial` when its confidence is below what the caller requires."""
         required = self.dispatch.payload.constraints.required_confidence
         confidence = min(1.0, max(0.0, round(float(finding.confidence), 4)))
         caveats = list(finding.caveats)
@@ -66,14 +71,20 @@ class Run:
                 "caveats": tuple(caveats),
             }
         )
-        artifacts = HandoffArtifacts.model_validate({"visualizations": plain(finding.visualizations), "tables": plain(finding.tables)})
+        artifacts = HandoffArtifacts.model_validate(
+            {"visualizations": plain(finding.visualizations), "tables": plain(finding.tables), "models": plain(finding.models)}
+        )
+        status = HandoffStatus.SUCCESS if confidence >= required else HandoffStatus.PARTIAL
         return AgentHandoff(
             dispatch_id=self.dispatch.dispatch_id,
             agent_id=self.agent,
             agent_tier=self.tier,
-            execution=self._execution(HandoffStatus.SUCCESS if confidence >= required else HandoffStatus.PARTIAL),
+            execution=self._execution(status if finding.blocked is None else HandoffStatus.BLOCKED),
             result=result,
             artifacts=artifacts,
+            errors=HandoffErrors()
+            if finding.blocked is None
+            else HandoffErrors(error_type="qc_gate_blocked", error_message=finding.blocked),
             metadata=HandoffMetadata(model_used=finding.model_used, cache_hit=finding.cache_hit),
         )
 

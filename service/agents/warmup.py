@@ -45,7 +45,8 @@ class WarmUp:
             except ImportError:
                 logger.exception("agent %s cannot be loaded", name)
                 continue
-            run_agent(name, _trial(name))
+            if not AGENTS[name].has_effect:
+                run_agent(name, _trial(name))
 
 
 def _trial(name: str) -> AgentDispatch:

@@ -103,7 +103,7 @@ RECEIPT: dict[str, Any] = {
     "catalog_hash": "9c1d…",
     "request_hash": "51af…",
     "request": QUESTIONS["plain"]["value"],
-    "stages": {"gate": {"action": "dispatch", "chain": ["causal_impact", "explainer"]}},
+    "stages": {"gate": {"action": "dispatch", "flow": "single", "parts": [{"role": "asked", "chain": ["causal_impact", "explainer"]}]}},
     "output": OUTPUT,
     "signal": {
         "signal_id": "5a1e2d3c-4b5f-4c6d-8e7f-9a8b7c6d5e4f",
@@ -139,6 +139,10 @@ AGENT: dict[str, Any] = {
     "required_entities": [],
     "intents": ["causal_impact"],
     "available": True,
+    "breaker": "closed",
+    "protocol": "http",
+    "max_concurrent": 32,
+    "receives": ["raw_query", "entities", "context.treatment", "context.outcome"],
 }
 
 INTENT: dict[str, Any] = {
@@ -146,6 +150,7 @@ INTENT: dict[str, Any] = {
     "description": "Estimates the effect of an action or event on an outcome, or finds what is driving a change in it.",
     "primary_agent": "causal_impact",
     "supporting_agents": ["explainer"],
+    "pipeline": [],
 }
 
 READINESS: dict[str, Any] = {
@@ -173,4 +178,12 @@ METRICS = (
     "# HELP orchestrator_decisions_total Committed decisions.\n"
     "# TYPE orchestrator_decisions_total counter\n"
     'orchestrator_decisions_total{action="dispatch",intent="causal_impact",agent="causal_impact",rung="student"} 1.0\n'
+)
+
+STREAM = (
+    f'event: decision\nid: 1\ndata: {{"decision":{{"decision_id":"{_DECISION}","action":"dispatch","intent":"causal_impact"}}}}\n\n'
+    'event: agent_start\nid: 2\ndata: {"agent_id":"causal_impact","agent_tier":2}\n\n'
+    'event: agent_end\nid: 3\ndata: {"result":{"agent_id":"causal_impact","agent_tier":2,"status":"success"}}\n\n'
+    'event: partial\nid: 4\ndata: {"response_text":"Ten more visits a month raise Kisqali TRx.","agents_answered":["causal_impact"]}\n\n'
+    f'event: output\nid: 5\ndata: {{"output":{{"query_id":"{_QUERY}","status":"success"}},"replayed":false}}\n\n'
 )

@@ -17,6 +17,7 @@ from service.errors import (
     InvalidInput,
     NotFound,
     PointsmanError,
+    Saturated,
     StoreUnavailable,
     Unauthenticated,
     UnsupportedMediaType,
@@ -122,8 +123,10 @@ def documented(*errors: type[PointsmanError]) -> dict[int | str, dict[str, Any]]
     return responses
 
 
-POSTED = documented(InvalidInput, Unauthenticated, IdempotencyConflict, BodyTimeout, BodyTooLarge, UnsupportedMediaType, StoreUnavailable)
-POSTED_DECISION = documented(InvalidInput, Unauthenticated, BodyTimeout, BodyTooLarge, UnsupportedMediaType)
+POSTED = documented(
+    InvalidInput, Unauthenticated, IdempotencyConflict, BodyTimeout, BodyTooLarge, UnsupportedMediaType, Saturated, StoreUnavailable
+)
+POSTED_DECISION = documented(InvalidInput, Unauthenticated, BodyTimeout, BodyTooLarge, UnsupportedMediaType, Saturated)
 POSTED_FEEDBACK = documented(InvalidInput, Unauthenticated, NotFound, BodyTimeout, BodyTooLarge, UnsupportedMediaType, StoreUnavailable)
 FETCHED = documented(InvalidInput, Unauthenticated, NotFound, StoreUnavailable)
 LISTED = documented(Unauthenticated)

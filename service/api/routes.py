@@ -4,12 +4,13 @@ import asyncio
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from service.api import examples, problems
 from service.api.deps import CallerDep, RequestIdDep, ServicesDep
+from service.api.stream import open_stream
 from service.contracts.decision import RouteDecision
 from service.contracts.output import OrchestratorOutput
 from service.contracts.query import OrchestratorInput
@@ -40,6 +41,23 @@ async def orchestrate(
     if answered.replayed:
         response.headers["Idempotent-Replayed"] = "true"
     return answered.receipt.output
+
+
+@router.post(
+    "/orchestrate/stream",
+    summary="Answer a question and tell how it goes",
+    response_class=Response,
+    responses=problems.POSTED | {200: {"content": {"text/event-stream": {"example": examples.STREAM}}}},
+    tags=["turns"],
+)
+async def orchestrate_stream(
+    question: Question, services: ServicesDep, caller: CallerDep, request_id: RequestIdDep, request: Request
+) -> Response:
+    """Answer a question as server-sent events: `decision`, `agent_start`, `agent_end`, `partial`, and at the end `output` or `problem`.
+
+    A client that leaves cancels the work; what had come by then is stored under the `query_id`.
+    """
+    return await open_stream(lambda tell: services.pipeline.run(question, caller, request_id, tell), request.url.path, request_id)
 
 
 @router.post(

@@ -73,6 +73,30 @@ def check_intents(intents: Document, known: list[str] | None) -> None:
             seen.add(name)
 
 
+def check_pipelines(intents: Document, known: list[str] | None) -> None:
+    """Check that each pipeline begins with the primary agent, names agents that exist, each once, and reads earlier steps only."""
+    for entry in intents.entries("intents"):
+        earlier: list[str] = []
+        for step in intents.entries(*entry, "pipeline"):
+            for path, source in ((p, s) for name in _keys(intents, *step, "inputs") for p, s in intents.texts(*step, "inputs", name)):
+                _check_known(intents, path, source.partition(".")[0], earlier, what="earlier step")
+                if "." not in source:
+                    intents.report(path, f"'{source}' names an agent only; add a field of its primary_output, such as {source}.summary.")
+            for path, name in intents.texts(*step, "agent"):
+                if known is not None:
+                    _check_known(intents, path, name, known, what="agent")
+                if not earlier and name != (primary := intents.get(*entry, "primary_agent")):
+                    intents.report(path, f"the pipeline begins with '{name}', but primary_agent is '{primary}'; they must be the same.")
+                if name in earlier:
+                    intents.report(path, f"the agent '{name}' is in the pipeline twice; remove one.")
+                earlier.append(name)
+
+
+def _keys(document: Document, *path: str | int) -> list[str]:
+    value = document.get(*path)
+    return list(value) if isinstance(value, dict) else []
+
+
 def check_entities(entities: Document) -> None:
     """Check that each spelling means one value and that each pattern is safe."""
     owners: dict[str, tuple[NodePath, str]] = {}

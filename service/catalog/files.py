@@ -69,6 +69,16 @@ _WANTED = {
 }
 
 
+_FORMS: Mapping[str | int, str] = {
+    "receives": "raw_query, user_id, session_id, conversation_history, entities, entities.TYPE (entities.brand), context or context.KEY",
+    "inputs": "an earlier agent and a field of its primary_output, such as data_preparer.dataset",
+    "gate": "a field of the agent's own primary_output, such as qc_report.passed",
+    "env": "the name of an environment variable, such as INVOICE_AGENT_KEY",
+    "header": "the name of an HTTP header, such as Authorization",
+    "commands": "a verb in its base form, in lower case",
+}
+
+
 def parse_file(document: Document, shape: type[Shape], data: JsonValue) -> Shape | None:
     """Return the data in their shape, or None after reporting every value that does not fit."""
     if data is None:
@@ -111,6 +121,8 @@ def _sentence(shape: type[BaseModel], path: NodePath, detail: ErrorDetails) -> s
         return f"the field '{name}' is missing{hint}; add it."
     if kind == "too_short":
         return f"'{name}' is an empty list; give it at least {limits.get('min_length', 1)} entry, or remove it."
+    if kind == "string_pattern_mismatch" and (form := next((_FORMS[step] for step in path if step in _FORMS), None)):
+        return f"'{name}' is {shown}; it must be {form}."
     if kind == "string_pattern_mismatch":
         return f"'{name}' is {shown}; a name has lower-case letters, digits and _ only, begins with a letter and has at most 64 characters."
     if kind == "url_scheme":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import AnyHttpUrl, JsonValue, TypeAdapter, ValidationError
 
-from service.catalog.checks import address_fault, check_agents, check_chains, check_entities, check_intents
+from service.catalog.checks import address_fault, check_agents, check_chains, check_entities, check_intents, check_pipelines
 from service.catalog.files import AgentsFile, EntitiesFile, IntentsFile, parse_file
 from service.catalog.model import TEMPLATE, Agent, Catalog, Pattern, Term
 from service.catalog.source import Document, read_document
@@ -61,6 +61,7 @@ def _cross_check(agents: Document, intents: Document, entities: Document, filled
     check_agents(agents, known)
     check_chains(agents, _fallbacks(filled))
     check_intents(intents, known if agents.data is not None else None)
+    check_pipelines(intents, known if agents.data is not None else None)
     check_entities(entities)
 
 

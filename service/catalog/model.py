@@ -11,6 +11,13 @@ from service.contracts.query import EntityType
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Spelling = Annotated[str, StringConstraints(min_length=1, max_length=120)]
+Header = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$")]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
+_PARTS = (
+    rf"raw_query|user_id|session_id|conversation_history|entities(\.({'|'.join(EntityType)}))?|context(\.[A-Za-z_][A-Za-z0-9_-]{{0,63}})?"
+)
+Received = Annotated[str, StringConstraints(pattern=f"^({_PARTS})$")]  # a part of the request
+OutputPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}(\.[A-Za-z_][A-Za-z0-9_]{0,63}){0,7}$")]
 TEMPLATE = "template"  # the fallback that needs no agent: a fixed text
 
 
@@ -25,8 +32,26 @@ class Tier(Contract):
     fallback: Name | None
 
 
+class AgentKey(Contract):
+    """How Pointsman proves to an agent who it is: the environment variable `env` holds the whole value of the header."""
+
+    env: Variable
+    header: Header = "Authorization"
+
+
+class AgentTls(Contract):
+    """Files (PEM) for TLS with an agent: the authority that signed its certificate, and Pointsman's own certificate and key."""
+
+    authority: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
 class Agent(Contract):
-    """A dispatchable agent. Timeout, retries and fallback come from its tier unless it sets its own."""
+    """A dispatchable agent. Timeout, retries and fallback come from its tier unless it sets its own.
+
+    `receives` is the projection of the request that it is sent; nothing else is.
+    """
 
     name: Name
     tier: Annotated[int, Field(ge=0, le=5)]
@@ -39,6 +64,11 @@ class Agent(Contract):
     critical_path: bool = False
     idempotent: bool = True
     builtin: bool = False
+    protocol: Literal["http", "a2a"] = "http"
+    max_concurrent: Annotated[int, Field(ge=1, le=10_000)] = 32
+    auth: AgentKey | None = None
+    tls: AgentTls | None = None
+    receives: tuple[Received, ...] = ("raw_query", "entities")
     required_entities: tuple[EntityType, ...] = ()
     required_output: tuple[str, ...] = ()
     required_confidence: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
@@ -54,11 +84,23 @@ class Agent(Contract):
         return None if self.fallback == TEMPLATE else self.fallback
 
 
+class Step(Contract):
+    """One agent of a pipeline.
+
+    `inputs` are what it gets of earlier steps' output, name in its context → `agent.field.field`. `gate` is a field of its own output that
+    must be true, or else the pipeline stops with `qc_gate_blocked`.
+    """
+
+    agent: Name
+    inputs: dict[Name, OutputPath] = Field(default_factory=dict)
+    gate: OutputPath | None = None
+
+
 class Intent(Contract):
     """An intent and the agents that serve it: the routing table's row.
 
     `wish` completes "Do you want to ..." in a clarifying question; `citation` is the kind of source that its answers rest on; `commands`
-    are the verbs of a plain command to an agent whose work cannot be undone.
+    are the verbs of a plain command to an agent whose work cannot be undone; `pipeline` are the steps, where one agent is not enough.
     """
 
     name: Name
@@ -66,6 +108,7 @@ class Intent(Contract):
     wish: Annotated[str, StringConstraints(min_length=3)]
     primary_agent: Name
     supporting_agents: tuple[Name, ...] = ()
+    pipeline: tuple[Step, ...] = ()
     citation: Literal["causal_path", "agent_activity", "business_metric", "ml_model"] = "agent_activity"
     follow_ups: tuple[str, ...] = ()
     commands: tuple[Annotated[str, StringConstraints(min_length=2, pattern=r"^[a-z][a-z' -]*$")], ...] = ()
@@ -113,6 +156,11 @@ class Catalog:
     def words(self) -> dict[str, tuple[str, ...]]:
         """The texts that say what an intent is about, by name."""
         return {i.name: (i.description, i.wish, self.agent[i.primary_agent].description) for i in self.intents}
+
+    def is_reading(self, intent: str) -> bool:
+        """Say whether carrying an intent out changes nothing: one idempotent agent, no pipeline."""
+        spec = self.intent[intent]
+        return not spec.pipeline and self.agent[spec.primary_agent].idempotent
 
     def commands_of(self, agent: str) -> tuple[str, ...]:
         """Return the commands of all intents that the agent serves, first or supporting."""

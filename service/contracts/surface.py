@@ -1,12 +1,13 @@
 """What the listing and probing routes return."""
 
+from typing import Literal
 from uuid import UUID
 
 from service.contracts.model import Contract, Probability
 
 
 class AgentListing(Contract):
-    """One agent of the catalogue, as `GET /agents` shows it."""
+    """One agent of the catalogue, as `GET /agents` shows it. `available`: its circuit `breaker` lets a patient request through."""
 
     name: str
     tier: int
@@ -21,6 +22,10 @@ class AgentListing(Contract):
     required_entities: tuple[str, ...]
     intents: tuple[str, ...]
     available: bool
+    breaker: Literal["closed", "open", "half_open"]
+    protocol: Literal["http", "a2a"]
+    max_concurrent: int
+    receives: tuple[str, ...]
 
 
 class IntentListing(Contract):
@@ -30,6 +35,7 @@ class IntentListing(Contract):
     description: str
     primary_agent: str
     supporting_agents: tuple[str, ...]
+    pipeline: tuple[str, ...] = ()
 
 
 class Health(Contract):

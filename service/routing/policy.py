@@ -57,6 +57,10 @@ class Policy(Contract):
             return False
         return lm in self.trusted_lms or lm.partition("/")[0] != LOCAL_LM
 
+    def is_unsure(self, probability: float) -> bool:
+        """Say whether a label is likelier to be wrong than the risk target allows; where nothing is proven, nobody can tell."""
+        return probability < self.act_above <= 1.0
+
     def step(self, probability: float, oos_score: float, *, lm_ready: bool) -> Step:
         """Choose the next step from the best label's probability and the out-of-scope score."""
         if oos_score > self.refuse_above:

@@ -19,7 +19,7 @@ def write_output(
         status=answer.status,
         response_text=answer.text,
         response_confidence=answer.confidence,
-        agents_dispatched=tuple(run.agent.name for run in outcome.runs) if outcome else (),
+        agents_dispatched=tuple(dict.fromkeys(run.agent.name for run in outcome.runs if run.attempts)) if outcome else (),
         agent_results=answer.results,
         citations=answer.citations,
         visualizations=answer.visualizations,

@@ -19,6 +19,7 @@ from service.routing.plain import plainly_agrees, plainly_commands
 from service.routing.policy import Policy, Step
 from service.routing.replies import Reply, ask
 from service.stages.intent import Understanding
+from service.stages.plan import Plan, plan
 from service.stages.triage import Admitted
 
 RULES_POLICY = "rules"
@@ -82,9 +83,7 @@ class Route:
         agent = choice.primary_agent or (spec.primary_agent if spec else None)
         acts = choice.action is Action.DISPATCH
         others = understanding.intents[1:] if choice.intent == next(iter(understanding.intents), None) else ()
-        secondary = choice.secondary_agents
-        if secondary is None:
-            secondary = (*(self._catalog.intent[i].primary_agent for i in others), *(spec.supporting_agents if spec else ()))
+        planned = self._plan(choice, agent, others, admitted, router) if acts and agent is not None else None
         return RouteDecision(
             decision_id=uuid4(),
             query_id=query_id,
@@ -92,8 +91,8 @@ class Route:
             intent=choice.intent,
             confidence=choice.confidence,
             primary_agent=agent if acts else None,
-            secondary_agents=tuple(dict.fromkeys(a for a in secondary if a != agent)) if acts else (),
-            flow="single" if acts else None,
+            secondary_agents=planned.secondary if planned else (),
+            flow=planned.flow if planned else None,
             intents=(choice.intent, *others) if choice.intent else (),
             candidates=understanding.candidates,
             entities=understanding.entities,
@@ -103,7 +102,19 @@ class Route:
             policy=router.policy.name if router else RULES_POLICY,
             rationale=choice.rationale,
             question=choice.question,
-            warnings=admitted.warnings + choice.warnings + (_not_carried_out(others) if acts else ()),
+            warnings=admitted.warnings + choice.warnings + (_not_carried_out(planned.left) if planned else ()),
+        )
+
+    def _plan(self, choice: Choice, agent: str, others: tuple[str, ...], admitted: Admitted, router: Router | None) -> Plan:
+        return plan(
+            self._catalog,
+            choice.intent,
+            agent,
+            others=others,
+            chosen_beside=choice.secondary_agents,
+            depth=admitted.preferences.depth,
+            unsure=router is not None and choice.rung is Rung.STUDENT and router.policy.is_unsure(choice.confidence),
+            named=admitted.explicit_agent is not None,
         )
 
     def _by_rules(self, admitted: Admitted) -> Choice | None:
@@ -284,11 +295,11 @@ def _step(policy: Policy, understanding: Understanding, *, lm_ready: bool) -> St
     return step
 
 
-def _not_carried_out(others: tuple[str, ...]) -> tuple[Notice, ...]:
-    """Say what else was asked for: the one flow of this version carries out the first intent."""
-    if not others:
+def _not_carried_out(left: tuple[str, ...]) -> tuple[Notice, ...]:
+    """Say what else was asked for and is not done along with the first."""
+    if not left:
         return ()
-    return (Notice(code="further_intents", message=f"Also asked for and not carried out yet: {', '.join(others)}. Ask for each alone."),)
+    return (Notice(code="further_intents", message=f"Also asked for and not carried out yet: {', '.join(left)}."),)
 
 
 def _keeps_to(options: tuple[AgentOption, ...], verdict: LMVerdict) -> bool:

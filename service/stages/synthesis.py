@@ -3,6 +3,7 @@
 The numbers, evidence and caveats are the agents'; nothing is added. A refusal, a question and a greeting are answers too.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -16,12 +17,14 @@ from service.contracts.notice import LANGUAGE_NOT_READ, Notice
 from service.contracts.output import AgentResult, AgentStatus, Citation, OutputStatus
 from service.deadline import Deadline
 from service.errors import ErrorCode
-from service.flows.agent_call import AgentRun
-from service.flows.flow import TEMPLATE_ANSWER, Outcome, Verdict
+from service.flows.flow import TEMPLATE_ANSWER, Outcome, PartRun, Role, Verdict
+from service.flows.work import AgentRun
 from service.ports import Predictors
+from service.routing.replies import ask
 
 MAX_EVIDENCE = 6
 MAX_SCALARS = 8
+MAX_FOLLOW_UPS = 4
 GREETING = "Hello. Ask me a question, and I will find the agent that can answer it."
 
 
@@ -52,32 +55,19 @@ class Synthesize:
             return self._without_agents(decision, verdict)
         results = tuple(describe_run(run) for run in outcome.runs)
         notices = outcome.warnings + tuple(w for run in outcome.runs for w in run.warnings)
-        last = outcome.runs[-1] if outcome.runs else None
-        if last is None or last.handoff is None:
+        answers = [part for part in outcome.parts if part.answer is not None]
+        if not answers:
             return Answer(OutputStatus.FAILED, self._failure_text(outcome), 0.0, results, warnings=notices)
-        handoff = last.handoff
-        instead = verdict.primary is not None and last.agent.name != verdict.primary.name
-        findings = (
-            Finding(agent_id=last.agent.name, summary=summarize(handoff), evidence=handoff.result.evidence, caveats=handoff.result.caveats),
-        )
-        stopped = "".join(f"{w.message}\n\n" for w in last.warnings if w.code == ErrorCode.QC_GATE_BLOCKED)
-        preface = stopped or (self._preface(verdict, outcome) if instead else "")
-        text, more = await self._compose(query, findings, deadline)
-        intent = self._catalog.intent.get(decision.intent or "")
+        text, more = await self._compose(query, answers, deadline)
+        intents = [self._catalog.intent[p.part.intent] for p in outcome.parts if p.part.intent in self._catalog.intent]
         return Answer(
-            status=_status(last, instead=instead, unsure=any(w.code == ErrorCode.LOW_CONFIDENCE for w in last.warnings)),
-            text=preface + text,
-            confidence=handoff.result.confidence,
+            status=_status(verdict, outcome),
+            text=self._preface(outcome) + text + self._offer(decision, verdict),
+            confidence=_confidence(outcome),
             results=results,
-            citations=(
-                Citation(
-                    source_type=intent.citation if intent and not instead else "agent_activity",
-                    source_id=f"{last.agent.name}:{handoff.dispatch_id}",
-                    relevance=handoff.result.confidence,
-                ),
-            ),
-            visualizations=handoff.artifacts.visualizations,
-            follow_ups=intent.follow_ups if intent else (),
+            citations=tuple(self._cite(part) for part in answers),
+            visualizations=tuple(chart for handoff in map(_handoff, answers) for chart in handoff.artifacts.visualizations),
+            follow_ups=tuple(dict.fromkeys(text for intent in intents for text in intent.follow_ups))[:MAX_FOLLOW_UPS],
             warnings=notices + more,
         )
 
@@ -95,14 +85,30 @@ class Synthesize:
         text = f"{unread or 'None of the agents here can answer this.'} You can ask to:\n\n{wishes}"
         return Answer(OutputStatus.FAILED, text, decision.oos_score)
 
-    async def _compose(self, query: str, findings: tuple[Finding, ...], deadline: Deadline) -> tuple[str, tuple[Notice, ...]]:
-        plain = "\n\n".join(word(f) for f in findings)
+    async def _compose(self, query: str, answers: Sequence[PartRun], deadline: Deadline) -> tuple[str, tuple[Notice, ...]]:
+        findings = tuple(finding_of(_handoff(part)) for part in answers)
+        plain = "\n\n".join(map(_word_part, answers))
         if self._predictors is None or deadline.left <= 0.0:
             return plain, ()
         worded = await self._predictors.compose(query, findings, timeout=deadline.left)
         if isinstance(worded, LMFailure):
             return plain, (Notice(code=f"lm_{worded.reason}", message=f"The LM did not word the answer: {worded.detail}"),)
         return worded, ()
+
+    def _cite(self, run: PartRun) -> Citation:
+        handoff, intent = _handoff(run), self._catalog.intent.get(run.part.intent)
+        own = intent is not None and run.part.role is not Role.SUPPORTS and not run.by_another
+        return Citation(
+            source_type=intent.citation if own and intent is not None else "agent_activity",
+            source_id=f"{handoff.agent_id}:{handoff.dispatch_id}",
+            relevance=handoff.result.confidence,
+        )
+
+    def _offer(self, decision: RouteDecision, verdict: Verdict) -> str:
+        """Ask about what was asked for and waits for a word of its own; a "yes" is then understood."""
+        done = {part.intent for part in verdict.parts}
+        left = [self._catalog.intent[i].wish for i in decision.intents if i not in done]
+        return f"\n\n{ask(left)}" if left else ""
 
     def _failure_text(self, outcome: Outcome) -> str:
         reasons = " ".join(w.message for w in outcome.warnings if w.code != TEMPLATE_ANSWER) or "No agent was called."
@@ -111,11 +117,43 @@ class Synthesize:
         text = self._catalog.template_text.replace("{wishes}", "; ".join(i.wish for i in self._catalog.intents))
         return f"{text}\n\nWhat happened: {reasons}"
 
-    def _preface(self, verdict: Verdict, outcome: Outcome) -> str:
-        name = verdict.primary.name if verdict.primary else "the agent"
-        answering = outcome.runs[-1].agent.name
-        why = outcome.warnings[0].message if outcome.warnings else ""
-        return f"{name} could not answer ({why.rstrip('.')}), so {answering} answers what it can.\n\n"
+    def _preface(self, outcome: Outcome) -> str:
+        """Say first what stopped the work, or for whom somebody else answers or nobody does."""
+        stopped = [w.message for run in outcome.runs for w in run.warnings if w.code == ErrorCode.QC_GATE_BLOCKED]
+        lines = [*stopped, *(line for part in outcome.parts if (line := _missing(part)) is not None)]
+        return "".join(f"{line}\n\n" for line in lines)
+
+
+def _missing(run: PartRun) -> str | None:
+    name, answer = run.part.primary.name, run.answer
+    if run.part.role is Role.SUPPORTS or (answer is not None and not run.by_another):
+        return None
+    failures = [r.failure.detail for r in run.runs if r.failure is not None]
+    why = next(iter([*(s.reason for s in run.part.skipped), *failures]), "it was not called").rstrip(".")
+    if answer is None:
+        return f"{name} could not answer ({why})."
+    return f"{name} could not answer ({why}), so {answer.agent.name} answers what it can."
+
+
+def _handoff(run: PartRun) -> AgentHandoff:
+    answer = run.answer
+    if answer is None or answer.handoff is None:
+        raise ValueError(f"{run.part.primary.name} has no answer")
+    return answer.handoff
+
+
+def finding_of(handoff: AgentHandoff) -> Finding:
+    """Return what an agent found, for those who word it."""
+    return Finding(agent_id=handoff.agent_id, summary=summarize(handoff), evidence=handoff.result.evidence, caveats=handoff.result.caveats)
+
+
+def _word_part(run: PartRun) -> str:
+    """Word a part: what was asked for in full, what stands beside it in short."""
+    finding = finding_of(_handoff(run))
+    if run.part.role is Role.ASKED:
+        return word(finding)
+    label = finding.agent_id.replace("_", " ")
+    return f"{label[0].upper()}{label[1:]}: {finding.summary}"
 
 
 def word(finding: Finding) -> str:
@@ -171,21 +209,34 @@ def describe_run(run: AgentRun) -> AgentResult:
     )
 
 
-def partial_answer(outcome: Outcome | None) -> Answer:
-    """Return the agents' results as they are, for when merging them failed (the contract's SYNTHESIS_FAILED)."""
+UNMERGED = Notice(code=ErrorCode.SYNTHESIS_FAILED, message="The results could not be merged into a text; they are returned as they are.")
+
+
+def partial_answer(outcome: Outcome | None, notice: Notice = UNMERGED) -> Answer:
+    """Return the agents' results as they are, for when merging them failed (the contract's SYNTHESIS_FAILED) or nobody waits for it."""
     results = tuple(describe_run(run) for run in outcome.runs) if outcome else ()
-    notice = Notice(code=ErrorCode.SYNTHESIS_FAILED, message="The results could not be merged into a text; they are returned as they are.")
     status = OutputStatus.PARTIAL if any(r.result is not None for r in results) else OutputStatus.FAILED
     return Answer(status, notice.message, 0.0, results, warnings=(notice,))
 
 
-def _status(run: AgentRun, *, instead: bool, unsure: bool) -> OutputStatus:
-    status = run.handoff.execution.status if run.handoff else HandoffStatus.FAILED
-    if status is HandoffStatus.BLOCKED:
+def _status(verdict: Verdict, outcome: Outcome) -> OutputStatus:
+    """Return success when every part has the sure answer of its own agent; a pipeline that does not reach its end has failed."""
+    runs = outcome.runs
+    blocked = any(run.handoff is not None and run.handoff.execution.status is HandoffStatus.BLOCKED for run in runs)
+    halfway = verdict.flow == "pipeline" and not (len(outcome.parts) == len(verdict.parts) and outcome.parts[-1].answer is not None)
+    if blocked or halfway:
         return OutputStatus.FAILED
-    if instead or unsure or status is HandoffStatus.PARTIAL:
-        return OutputStatus.PARTIAL
-    return OutputStatus.SUCCESS
+    whole = all(part.answer is not None and not part.by_another for part in outcome.parts)
+    sure = not any(w.code == ErrorCode.LOW_CONFIDENCE for run in runs for w in run.warnings)
+    finished = all(run.handoff is None or run.handoff.execution.status is HandoffStatus.SUCCESS for run in runs)
+    return OutputStatus.SUCCESS if whole and sure and finished else OutputStatus.PARTIAL
+
+
+def _confidence(outcome: Outcome) -> float:
+    """Return the least confidence among the answers that were asked for, or of all where none of those came."""
+    answers = [part for part in outcome.parts if part.answer is not None]
+    asked = [part for part in answers if part.part.role is not Role.SUPPORTS]
+    return min(_handoff(part).result.confidence for part in asked or answers)
 
 
 def _show(value: JsonValue) -> str:

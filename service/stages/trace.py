@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue, TypeAdapter
 
 from service.contracts.model import JsonObject
-from service.flows.agent_call import AgentRun
-from service.flows.flow import Outcome, Verdict
+from service.flows.flow import Outcome, Part, Verdict
+from service.flows.work import AgentRun
 from service.ports import Observer, StageDone
 from service.stages.intent import Understanding
 from service.stages.triage import Admitted
@@ -61,13 +61,22 @@ class Trace:
             record["intent"] = _UNDERSTANDING.dump_python(self.understanding, mode="json")
         record["gate"] = {
             "action": verdict.action.value,
-            "chain": [agent.name for agent in verdict.chain],
-            "skipped": [{"agent": s.agent.name, "code": s.code.value, "reason": s.reason} for s in verdict.skipped],
+            "flow": verdict.flow if verdict.parts else None,
+            "parts": [_plan(part) for part in verdict.parts],
             "code": verdict.code.value if verdict.code else None,
             "reason": verdict.reason,
         }
         record["dispatch"] = [_describe(run) for run in outcome.runs] if outcome else []
         return record
+
+
+def _plan(part: Part) -> JsonValue:
+    return {
+        "role": part.role.value,
+        "intent": part.intent,
+        "chain": [agent.name for agent in part.chain],
+        "skipped": [{"agent": s.agent.name, "code": s.code.value, "reason": s.reason} for s in part.skipped],
+    }
 
 
 def _describe(run: AgentRun) -> JsonValue:

@@ -15,7 +15,7 @@ from service.catalog.loader import load_catalog
 from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
-from service.flows.agent_call import build_dispatch
+from service.flows.work import build_dispatch
 from service.ports import AgentFailure
 from tests.fakes import handoff_for
 from tests.unit.turns import some_work
@@ -126,9 +126,9 @@ def agent_at(*ports: int, name: str = "causal_impact", timeout_ms: int = int(TIM
     return CATALOG.agent[name].model_copy(update={"urls": urls, "timeout_ms": timeout_ms, **fields})
 
 
-async def send(client: HttpAgents, agent: Agent, *, timeout: float = AMPLE, deadline_ms: int = 1_234) -> AgentHandoff | AgentFailure:
-    """Send some work to an agent."""
-    return await client.send(agent, build_dispatch(agent, some_work(), timeout, uuid4()), timeout=timeout, deadline_ms=deadline_ms)
+async def send(client: HttpAgents, agent: Agent, *, timeout: float = AMPLE) -> AgentHandoff | AgentFailure:
+    """Send some work to the first address of an agent."""
+    return await client.send(agent, str(agent.urls[0]), build_dispatch(agent, some_work(), timeout, uuid4()), timeout=timeout)
 
 
 def good(request: Request, agent: Agent = CATALOG.agent["causal_impact"]) -> dict[str, Any]:

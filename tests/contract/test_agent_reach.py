@@ -1,4 +1,4 @@
-"""Agents that cannot be reached are left alone for a while, for the right reasons, and never hold anything else up."""
+"""What a failed call says of the agent, and that no call holds up another or leaves anything behind."""
 
 import asyncio
 import json
@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from service.adapters import http_agents
-from service.adapters.http_agents import FAILURES_TO_REST, HttpAgents
+from service.adapters.http_agents import HttpAgents
 from service.contracts.handoff import AgentHandoff
 from service.ports import AgentFailure
 from tests.contract.http_server import (
@@ -37,69 +36,15 @@ async def client() -> AsyncIterator[HttpAgents]:
     await agents.close()
 
 
-async def test_an_agent_that_cannot_be_reached_is_left_alone_for_a_while(client: HttpAgents, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After three failures in a row; then it is tried again, and an answer clears its record."""
-    monkeypatch.setattr(http_agents, "REST_SECONDS", 0.1)
-    port = await free_port()
-    other = agent_at(port, name="explainer")
-    known = []
-
-    for _ in range(FAILURES_TO_REST):
-        known.append(client.available(agent_at(port)))
-        await send(client, agent_at(port))
-    resting = client.available(agent_at(port))
-    await asyncio.sleep(0.15)
-    rested = client.available(agent_at(port))
-    async with serving(answering()) as server:
-        assert isinstance(await send(client, agent_at(server.port)), AgentHandoff)
-    for _ in range(FAILURES_TO_REST - 1):
-        await send(client, agent_at(port))
-
-    assert known == [True, True, True]
-    assert (resting, rested, client.available(agent_at(port)), client.available(other)) == (False, True, True, True)
-
-
-async def test_failures_count_in_a_row_only(client: HttpAgents) -> None:
-    """Any answer, an error too, shows that the agent can be reached."""
-    port = await free_port()
-    async with serving(saying(http(b"{}", "500 Internal Server Error"))) as server:
-        for _ in range(3):
-            await send(client, agent_at(port))
-            await send(client, agent_at(port))
-            await send(client, agent_at(server.port))
-
-    assert client.available(agent_at(port))
-
-
-async def test_a_caller_in_a_hurry_does_not_send_an_agent_to_rest(client: HttpAgents) -> None:
-    """Silence after less than the agent's own time says nothing about the agent; after all of it, it does."""
+async def test_silence_speaks_of_the_agent_only_when_it_had_its_time(client: HttpAgents) -> None:
+    """A caller in a hurry learns nothing about the agent; one that waits all of the agent's own time does."""
     async with serving(hanging) as server:
         agent = agent_at(server.port)
-        hurried = [await send(client, agent, timeout=0.02) for _ in range(FAILURES_TO_REST)]
-        available = client.available(agent)
-        patient = [await send(client, agent, timeout=TIMEOUT) for _ in range(FAILURES_TO_REST)]
+        hurried, patient = await send(client, agent, timeout=0.02), await send(client, agent, timeout=TIMEOUT)
 
-    assert available
-    assert not client.available(agent)
-    assert [a.unavailable for a in hurried + patient if isinstance(a, AgentFailure)] == [False] * 3 + [True] * 3
-
-
-async def test_a_second_address_takes_over(client: HttpAgents) -> None:
-    """A retry goes to the next address of the catalogue, and stays there."""
-    async with serving(answering()) as server:
-        agent = agent_at(await free_port(), server.port)
-        answers = [await send(client, agent) for _ in range(3)]
-
-    assert [type(a) for a in answers] == [AgentFailure, AgentHandoff, AgentHandoff]
-
-
-async def test_a_replica_is_tried_after_an_error_too(client: HttpAgents) -> None:
-    """A server that is up but errs hands over to the next address, as one that is down does."""
-    async with serving(saying(http(b"{}", "500 Internal Server Error"))) as broken, serving(answering()) as sound:
-        agent = agent_at(broken.port, sound.port)
-        answers = [await send(client, agent) for _ in range(2)]
-
-    assert [type(a) for a in answers] == [AgentFailure, AgentHandoff]
+    assert isinstance(hurried, AgentFailure)
+    assert isinstance(patient, AgentFailure)
+    assert (hurried.unavailable, patient.unavailable) == (False, True)
 
 
 async def test_what_one_agent_sets_as_a_cookie_no_request_carries(client: HttpAgents) -> None:
@@ -156,7 +101,7 @@ async def test_one_slow_agent_does_not_hold_up_another(client: HttpAgents) -> No
 
 
 async def test_a_cancelled_call_leaves_nothing_behind(client: HttpAgents) -> None:
-    """The connection is closed, no task stays, no failure is counted, and the next call is served."""
+    """The connection is closed, no task stays, and the next call is served."""
 
     async def waiting(server: Server, request: Request, writer: Writer) -> None:
         await (hanging if len(server.requests) == 1 else answering())(server, request, writer)
@@ -174,6 +119,5 @@ async def test_a_cancelled_call_leaves_nothing_behind(client: HttpAgents) -> Non
 
         ours = {t for t in asyncio.all_tasks() - before if "Server.serve" not in repr(t) and "track" not in repr(t)}
         assert ours == set()
-        assert client.available(agent)
         assert isinstance(await send(client, agent), AgentHandoff)
         assert server.connections == 2

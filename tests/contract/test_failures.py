@@ -20,7 +20,7 @@ from service.routing.student import Reading, Student
 from tests.conftest import World, body
 from tests.contract.asking import CAUSAL, UNKNOWN, answered, assert_problem
 from tests.contract.test_operations import samples
-from tests.fakes import MemoryStore, ScriptedAgents, ScriptedPredictors, down
+from tests.fakes import MemoryStore, ScriptedAgents, ScriptedPredictors, down, take_away
 
 # Failures behind a request
 
@@ -194,7 +194,7 @@ async def test_however_an_agent_ends_there_is_an_answer(
 
 async def test_when_no_agent_is_left_a_fixed_text_stands_in(world: World) -> None:
     """The end of every chain of tiers 2 to 5: failed, with the template answer, still 200."""
-    world.agents.unavailable = {"causal_impact", "explainer"}
+    take_away(world.health, *(world.catalog.agent[name] for name in ("causal_impact", "explainer")))
     async with world.client() as client:
         answer = await answered(client)
 
@@ -206,7 +206,7 @@ async def test_when_no_agent_is_left_a_fixed_text_stands_in(world: World) -> Non
 class BuggyAgents(ScriptedAgents):
     """An agent client with a bug."""
 
-    async def send(self, agent: Agent, dispatch: AgentDispatch, *, timeout: float, deadline_ms: int) -> AgentHandoff | AgentFailure:
+    async def send(self, agent: Agent, url: str, dispatch: AgentDispatch, *, timeout: float) -> AgentHandoff | AgentFailure:
         """Fail."""
         raise RuntimeError("secret words")
 

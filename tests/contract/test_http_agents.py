@@ -14,7 +14,7 @@ from service.adapters.http_agents import CORRELATION_HEADER, DEADLINE_HEADER, Ht
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
 from service.errors import ErrorCode
-from service.flows.agent_call import CallAgent, build_dispatch
+from service.flows.work import build_dispatch
 from service.ports import AgentFailure
 from tests.contract.http_server import (
     AMPLE,
@@ -33,8 +33,7 @@ from tests.contract.http_server import (
     send,
     serving,
 )
-from tests.fakes import Watcher
-from tests.unit.turns import some_work
+from tests.unit.turns import a_request, calling, some_work
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ async def test_a_good_handoff_is_returned(client: HttpAgents) -> None:
         agent = agent_at(server.port)
         dispatch = build_dispatch(agent, some_work(), AMPLE, uuid4())
 
-        handoff = await client.send(agent, dispatch, timeout=AMPLE, deadline_ms=1_234)
+        handoff = await client.send(agent, str(agent.urls[0]), dispatch, timeout=AMPLE)
 
     assert isinstance(handoff, AgentHandoff)
     assert (handoff.dispatch_id, handoff.agent_id) == (dispatch.dispatch_id, "causal_impact")
@@ -62,15 +61,15 @@ async def test_the_dispatch_arrives_as_specified(client: HttpAgents) -> None:
     """The envelope as JSON to the catalogue's path, with what is left of the deadline and the correlation id in headers."""
     async with serving(answering()) as server:
         agent = agent_at(server.port)
-        dispatch = build_dispatch(agent, some_work(context={"raw_query": "Did it? ü 🙂"}), AMPLE, uuid4())
-        await client.send(agent, dispatch, timeout=AMPLE, deadline_ms=1_234)
+        dispatch = build_dispatch(agent, some_work(request=a_request("Did it? ü 🙂")), AMPLE, uuid4())
+        await client.send(agent, str(agent.urls[0]), dispatch, timeout=AMPLE)
 
     request = server.requests[0]
     assert request.line == "POST /agents/causal_impact HTTP/1.1"
     assert AgentDispatch.model_validate(request.body["dispatch"]) == dispatch
     assert request.body.keys() == {"dispatch"}
     assert request.headers["content-type"] == "application/json"
-    assert request.headers[DEADLINE_HEADER.lower()] == "1234"
+    assert request.headers[DEADLINE_HEADER.lower()] == str(dispatch.payload.constraints.max_latency_ms)
     assert request.headers[CORRELATION_HEADER.lower()] == "corr-1"
     assert "authorization" not in request.headers
 
@@ -183,7 +182,7 @@ FAULTS: dict[str, Fault] = {  # what the server does: code, recoverable, unavail
     "compressed though not asked to": (saying(http(gzip.compress(b"{}" * 1_000), Content_Encoding="gzip")), H, False, False),
     "said to be compressed": (saying(http(b"no gzip at all", Content_Encoding="gzip")), H, False, False),
     "no envelope": (answering(lambda e: e["handoff"]), H, False, False),
-    "unknown status": (answering(putting("done", "execution", "status")), H, False, False),
+    "unknown status": (answering(putting("done", "execution", "status")), ErrorCode.STATUS_INVALID, False, False),
     "no dispatch id": (answering(without("handoff", "dispatch_id")), H, False, False),
     "a dispatch id that is none": (answering(putting("d-001", "dispatch_id")), H, False, False),
     "no execution": (answering(without("handoff", "execution")), H, False, False),
@@ -276,23 +275,23 @@ async def test_a_redirect_is_not_followed(client: HttpAgents, status: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "code", "attempts", "said"),
     [
-        (putting(str(uuid4()), "dispatch_id"), "answered dispatch"),
-        (putting("explainer", "agent_id"), "answered for causal_impact"),
-        (without("handoff", "result", "primary_output", "ate"), "left out ate"),
+        (putting(str(uuid4()), "dispatch_id"), ErrorCode.DISPATCH_MISMATCH, 3, "answered dispatch"),
+        (putting("explainer", "agent_id"), ErrorCode.DISPATCH_MISMATCH, 1, "answered for causal_impact"),
+        (without("handoff", "result", "primary_output", "ate"), ErrorCode.OUTPUT_MISSING, 1, "left out ate"),
     ],
     ids=["another dispatch", "another agent", "a required output missing"],
 )
 async def test_a_valid_handoff_that_does_not_belong_here_is_refused(
-    client: HttpAgents, change: Callable[[dict[str, Any]], Any], said: str
+    client: HttpAgents, change: Callable[[dict[str, Any]], Any], code: ErrorCode, attempts: int, said: str
 ) -> None:
-    """The checks after the handoff, over the wire; nothing is tried again."""
+    """The checks after the handoff, over the wire; only the answer to another dispatch, which may be a late one, is asked for again."""
     async with serving(answering(change)) as server:
-        run = await CallAgent(client=client, observer=Watcher())(agent_at(server.port), some_work())
+        run = await calling(client)(agent_at(server.port), some_work())
 
     assert run.failure is not None
-    assert (run.failure.code, run.attempts) == (H, 1)
+    assert (run.failure.code, run.attempts) == (code, attempts)
     assert said in run.failure.detail
 
 
@@ -308,7 +307,7 @@ async def test_a_dispatch_is_retried_over_the_wire_until_it_is_answered(client: 
             await answering()(server, request, writer)
 
     async with serving(recovering) as server:
-        run = await CallAgent(client=client, observer=Watcher(), jitter=lambda: 0.0)(agent_at(server.port, timeout_ms=800), some_work(10.0))
+        run = await calling(client)(agent_at(server.port, timeout_ms=800), some_work(10.0))
 
     assert (run.attempts, run.failure) == (3, None)
     dispatches = [r.body["dispatch"] for r in server.requests]

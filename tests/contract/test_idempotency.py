@@ -31,9 +31,9 @@ class WaitingAgents(ScriptedAgents):
         super().__init__()
         self.reached, self.go = asyncio.Event(), asyncio.Event()
 
-    async def send(self, agent: Agent, dispatch: AgentDispatch, *, timeout: float, deadline_ms: int) -> AgentHandoff | AgentFailure:
+    async def send(self, agent: Agent, url: str, dispatch: AgentDispatch, *, timeout: float) -> AgentHandoff | AgentFailure:
         """Note the dispatch, wait, answer."""
-        answer = await super().send(agent, dispatch, timeout=timeout, deadline_ms=deadline_ms)
+        answer = await super().send(agent, url, dispatch, timeout=timeout)
         self.reached.set()
         await self.go.wait()
         return answer
@@ -42,9 +42,9 @@ class WaitingAgents(ScriptedAgents):
 class BuggyAgents(ScriptedAgents):
     """Agents behind a client with a bug that shows once."""
 
-    async def send(self, agent: Agent, dispatch: AgentDispatch, *, timeout: float, deadline_ms: int) -> AgentHandoff | AgentFailure:
+    async def send(self, agent: Agent, url: str, dispatch: AgentDispatch, *, timeout: float) -> AgentHandoff | AgentFailure:
         """Raise at the first dispatch, answer later ones."""
-        answer = await super().send(agent, dispatch, timeout=timeout, deadline_ms=deadline_ms)
+        answer = await super().send(agent, url, dispatch, timeout=timeout)
         if len(self.sent) == 1:
             raise RuntimeError("a bug")
         return answer
@@ -295,7 +295,7 @@ async def test_when_the_first_is_cancelled_the_next_one_is_carried_out(world: Wo
         first = asyncio.create_task(orchestrate(client, question))
         await agents.reached.wait()
         others = asyncio.create_task(crowd(client, [question] * waiting))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(1.0)  # until all of them wait
 
         first.cancel()
         agents.go.set()

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -33,6 +34,7 @@ Document = dict[str, Any]
 # Each route with the contracts of what it takes and what it gives.
 CONTRACTS: dict[tuple[str, str], tuple[type | None, type | None]] = {
     ("post", "/orchestrate"): (OrchestratorInput, OrchestratorOutput),
+    ("post", "/orchestrate/stream"): (OrchestratorInput, None),
     ("post", "/route"): (OrchestratorInput, RouteDecision),
     ("post", "/feedback"): (Feedback, FeedbackReceipt),
     ("get", "/decisions/{decision_id}"): (None, Receipt),
@@ -107,7 +109,7 @@ def test_every_route_shows_an_answer_that_its_contract_allows(document: Document
     assert others == []
     assert shown
     if contract is None:
-        assert media_type == "text/plain"
+        assert media_type in {"text/plain", "text/event-stream"}
         return
     for example in shown:
         assert problems_with(example, content["schema"], document) == []
@@ -261,10 +263,30 @@ async def storeless(world: World, client: httpx.AsyncClient, method: str, path: 
     return await client.request(method, concrete(path), json=valid_body(path) if method == "post" else None)
 
 
+async def saturated(world: World, client: httpx.AsyncClient, method: str, path: str) -> httpx.Response:
+    """Ask while every turn to decide is taken and as many wait as may."""
+    async with AsyncExitStack() as taken:
+        for _ in range(4):
+            await taken.enter_async_context(world.deciding.hold())
+        waiting = [asyncio.create_task(anext(aiter(_holding(world)))) for _ in range(64)]
+        await asyncio.sleep(0)
+        response = await client.request(method, path, json=valid_body(path))
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    return response
+
+
+async def _holding(world: World) -> AsyncIterator[None]:
+    async with world.deciding.hold():
+        yield
+
+
 POSTED: dict[str, Provoke] = {"400": invalid, "401": stranger, "408": stalled, "413": large, "415": text}
 CAN_FAIL: dict[tuple[str, str], dict[str, Provoke]] = {
     ("post", "/orchestrate"): {**POSTED, "409": conflicting, "503": storeless},
-    ("post", "/route"): POSTED,
+    ("post", "/orchestrate/stream"): {**POSTED, "409": conflicting, "503": saturated},
+    ("post", "/route"): {**POSTED, "503": saturated},
     ("post", "/feedback"): {**POSTED, "404": unknown, "503": storeless},
     ("get", "/decisions/{decision_id}"): {"400": invalid, "401": stranger, "404": unknown, "503": storeless},
     ("get", "/agents"): {"401": stranger},

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.api import routes
 from tests.conftest import World
 from tests.contract.asking import answered
-from tests.fakes import MemoryStore, down
+from tests.fakes import MemoryStore, down, take_away
 
 # The catalogue: the specification's routing table and timeout table, written down once more.
 
@@ -71,12 +71,12 @@ async def test_the_agents_are_those_of_the_tiers(world: World) -> None:
 
 
 async def test_an_agent_that_is_away_is_listed_as_such(world: World) -> None:
-    """Availability is what the agents' client knows now."""
-    world.agents.unavailable = {"drift_monitor"}
+    """Availability is what its circuit breaker says now."""
+    take_away(world.health, world.catalog.agent["drift_monitor"])
     async with world.client() as client:
         listed = (await client.get("/agents")).json()
 
-    assert [a["name"] for a in listed if not a["available"]] == ["drift_monitor"]
+    assert [(a["name"], a["breaker"]) for a in listed if not a["available"]] == [("drift_monitor", "open")]
 
 
 # Operations
@@ -178,8 +178,9 @@ async def test_the_metrics_tell_of_every_stage_agent_and_decision(world: World) 
     assert all(name.startswith("orchestrator_") for name, _ in after)
     assert count("orchestrator_decisions_total", action="dispatch", intent="causal_impact", agent="causal_impact", rung="rules") == 1
     assert count("orchestrator_request_seconds_count", status="partial") == 1
-    assert count("orchestrator_agent_seconds_count", agent="causal_impact", outcome="agent_unavailable") == 1
-    assert count("orchestrator_agent_seconds_count", agent="explainer", outcome="success") == 1
+    assert count("orchestrator_agent_seconds_count", agent="causal_impact", outcome="agent_unavailable", attempt="first") == 1
+    assert count("orchestrator_agent_seconds_count", agent="explainer", outcome="success", attempt="first") == 1
+    assert after["orchestrator_agent_breaker", frozenset({"agent": "explainer", "state": "closed"}.items())] == 1.0
     assert count("orchestrator_warnings_total", code="agent_unavailable") == 1
     assert count("orchestrator_warnings_total", code="fallback_used") == 1
     for stage, outcome in (("triage", "ok"), ("intent", "ok"), ("routing", "rules"), ("gate", "dispatch"), ("dispatch", "answered")):

@@ -16,6 +16,7 @@ from tests.conftest import World
 
 OPERATIONS = {
     ("POST", "/orchestrate"): 32,
+    ("POST", "/orchestrate/stream"): 32,
     ("POST", "/route"): 32,
     ("POST", "/feedback"): 32,
     ("GET", "/decisions/{decision_id}"): 20,

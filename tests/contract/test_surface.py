@@ -117,7 +117,7 @@ async def test_a_receipt_tells_what_each_stage_made_of_the_request(world: World)
     assert receipt["output"] == answer
     assert (receipt["tenant"], receipt["catalog_hash"]) == ("local", world.catalog.hash)
     assert receipt["stages"].keys() >= {"triage", "intent", "gate", "dispatch", "timings_ms"}
-    assert receipt["stages"]["gate"]["chain"] == ["causal_impact", "explainer"]
+    assert [part["chain"] for part in receipt["stages"]["gate"]["parts"]] == [["causal_impact", "explainer"], ["explainer"]]
     assert receipt["stages"]["dispatch"][0]["handoff"]["result"]["confidence"] == 0.9
     assert receipt["signal"]["agents_selected"] == ["causal_impact"]
 

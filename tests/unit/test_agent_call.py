@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 
 from service.catalog.loader import load_catalog
 from service.catalog.model import Agent
-from service.contracts.decision import Action
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff, HandoffErrors, HandoffStatus
 from service.deadline import Deadline
 from service.errors import ErrorCode
-from service.flows.agent_call import BACKOFF, CallAgent, build_dispatch
-from service.flows.flow import Verdict
-from service.ports import AgentCalled, AgentFailure
-from service.stages.dispatch import latency_budget_ms
-from tests.fakes import ScriptedAgents, Watcher, down, handoff_for
-from tests.unit.turns import a_dispatch, an_agent, an_entity, some_work
+from service.flows.agent_call import BACKOFF, CallAgent
+from service.flows.chain import chain_seconds
+from service.flows.work import build_dispatch
+from service.ports import AgentCalled, AgentFailure, Attempt
+from tests.fakes import ScriptedAgents, Watcher, down, handoff_for, some_health
+from tests.unit.turns import a_part, a_request, an_agent, an_entity, calling, some_work
 
 CATALOG = load_catalog()
 LATE = down(ErrorCode.AGENT_TIMEOUT, recoverable=True)
@@ -45,12 +44,9 @@ class Client:
     deadlines: list[int] = field(default_factory=list)
     sent: list[AgentDispatch] = field(default_factory=list)
 
-    def available(self, agent: Agent) -> bool:
-        return True
-
-    async def send(self, agent: Agent, dispatch: AgentDispatch, *, timeout: float, deadline_ms: int) -> AgentHandoff | AgentFailure:
+    async def send(self, agent: Agent, url: str, dispatch: AgentDispatch, *, timeout: float) -> AgentHandoff | AgentFailure:
         self.timeouts.append(timeout)
-        self.deadlines.append(deadline_ms)
+        self.deadlines.append(dispatch.payload.constraints.max_latency_ms)
         self.sent.append(dispatch)
         return await self.answer(agent, dispatch, len(self.sent))
 
@@ -78,7 +74,7 @@ def hanging() -> Client:
 
 def caller(client: Any, watcher: Watcher | None = None) -> CallAgent:
     """Return the call under test, without pauses between attempts."""
-    return CallAgent(client=client, observer=watcher or Watcher(), jitter=at_once)
+    return calling(client, watcher)
 
 
 RETRIES = {"model_deployer": 1, "causal_impact": 2, "drift_monitor": 2, "prediction_synthesizer": 3, "explainer": 1}
@@ -181,7 +177,7 @@ async def test_an_agent_that_hangs_costs_no_more_than_the_deadline() -> None:
 
 async def test_the_pause_before_a_retry_ends_with_the_deadline() -> None:
     """A long pause does not outlive the request."""
-    call = CallAgent(client=scripted(BROKEN), observer=Watcher(), jitter=lambda: 1_000.0)
+    call = CallAgent(client=scripted(BROKEN), health=some_health(), observer=Watcher(), jitter=lambda: 1_000.0)
     started = time.monotonic()
 
     run = await call(an_agent(CATALOG, max_retries=5), some_work(0.1))
@@ -193,7 +189,7 @@ async def test_the_pause_before_a_retry_ends_with_the_deadline() -> None:
 async def test_pauses_double_and_are_jittered() -> None:
     """0.1 s, 0.2 s, 0.4 s times the jitter, and none after the last attempt."""
     jitters = iter([0.5, 0.1, 0.05])
-    call = CallAgent(client=scripted(BROKEN), observer=Watcher(), jitter=lambda: next(jitters))
+    call = CallAgent(client=scripted(BROKEN), health=some_health(), observer=Watcher(), jitter=lambda: next(jitters))
     started = time.monotonic()
 
     run = await call(an_agent(CATALOG, max_retries=3), some_work())
@@ -222,7 +218,10 @@ async def test_every_attempt_is_observed() -> None:
     await caller(scripted(LATE, HandoffStatus.FAILED, HandoffStatus.SUCCESS), watcher)(CATALOG.agent["causal_impact"], some_work(3_600.0))
 
     events = [e for e in watcher.events if isinstance(e, AgentCalled)]
-    assert [(e.agent, e.outcome) for e in events] == [("causal_impact", "agent_timeout"), ("causal_impact", "failed")]
+    assert [(e.agent, e.outcome, e.attempt) for e in events] == [
+        ("causal_impact", "agent_timeout", Attempt.FIRST),
+        ("causal_impact", "agent_error", Attempt.RETRY),
+    ]
 
 
 @given(seconds=st.floats(0.05, 1.0), timeout_ms=st.integers(1, 400), retries=st.integers(0, 4), late=st.booleans())
@@ -247,15 +246,15 @@ async def test_the_longest_series_of_attempts_fits_the_budget(name: str) -> None
 
     await caller(client)(agent, some_work(3_600.0 * 24))
 
-    budget = latency_budget_ms(Verdict(Action.DISPATCH, agent, (agent,)))
-    assert sum(client.timeouts) * 1_000 == pytest.approx(budget, rel=0.001)
+    assert sum(client.timeouts) == pytest.approx(chain_seconds(a_part(agent)), rel=0.001)
 
 
 @pytest.mark.parametrize("name", list(CATALOG.agent))
 def test_the_dispatch_has_exactly_the_specified_fields(name: str) -> None:
     """Field by field, as in the dispatch contract; priority 1 on the critical path, else 2 + tier."""
     agent = CATALOG.agent[name]
-    work = some_work(3_600.0 * 24, entities=(an_entity(),), context={"treatment": "visits", "raw_query": "Did it?"})
+    agent = agent.model_copy(update={"receives": ("raw_query", "entities", "context.treatment")})
+    work = some_work(3_600.0 * 24, entities=(an_entity(),), request=a_request("Did it?", context={"treatment": "visits"}))
 
     dispatch = build_dispatch(agent, work, agent.timeout_ms / 1_000, uuid4()).model_dump(mode="json")
 
@@ -265,7 +264,7 @@ def test_the_dispatch_has_exactly_the_specified_fields(name: str) -> None:
     assert dispatch["routing"].pop("timeout_ms") == allowed
     assert agent.timeout_ms - 5 <= allowed <= agent.timeout_ms
     assert dispatch == {
-        "query_id": str(work.query_id),
+        "query_id": str(work.request.parsed_query.query_id),
         "target_agent": name,
         "target_tier": agent.tier,
         "payload": {
@@ -283,14 +282,6 @@ def test_the_dispatch_has_exactly_the_specified_fields(name: str) -> None:
         },
         "metadata": {"correlation_id": "corr-1"},
     }
-
-
-@pytest.mark.parametrize(("wish", "required"), [(None, 0.5), (0.0, 0.0), (0.9, 0.9)])
-def test_the_callers_required_confidence_goes_before_the_agents(wish: float | None, required: float) -> None:
-    """Zero is a wish too."""
-    dispatch = a_dispatch(CATALOG.agent["causal_impact"], some_work(required_confidence=wish))
-
-    assert dispatch.payload.constraints.required_confidence == required
 
 
 def test_a_dispatch_tells_no_less_than_a_millisecond() -> None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from service.catalog.files import AgentsFile, EntitiesFile, IntentsFile, TermEntry
 from service.catalog.loader import FILES, PACKAGED, load_catalog
-from service.catalog.model import TEMPLATE, Agent, Catalog, Intent, Tier
+from service.catalog.model import TEMPLATE, Agent, Catalog, Intent, Step, Tier
 from service.errors import ConfigurationError
 from tests.conftest import ROOT
 
@@ -215,14 +215,14 @@ def test_a_second_agent_of_one_name_or_address_is_reported_where_it_stands(folde
     found = problems(folder)
 
     assert any(f"the agent 'explainer' is described twice (first on line {first})" in problem for problem in found)
-    assert f"{AGENTS}:{second}: 'gap_analyzer' has the same address as 'causal_impact' (line {second - 8}); each needs its own." in found
+    assert f"{AGENTS}:{second}: 'gap_analyzer' has the same address as 'causal_impact' (line {second - 9}); each needs its own." in found
 
 
 def test_an_agent_without_timeout_in_a_tier_without_one_is_reported(folder: Path) -> None:
     """Tier 0 has no default timeout, so each of its agents must set one."""
     line = replace(folder, AGENTS, "    timeout_ms: 900000\n", "")
 
-    assert problems(folder) == [f"{AGENTS}:{line - 6}: the field 'timeout_ms' is missing (its tier has no default); add it."]
+    assert problems(folder) == [f"{AGENTS}:{line - 7}: the field 'timeout_ms' is missing (its tier has no default); add it."]
 
 
 def test_a_tier_that_is_not_described_is_reported_once(folder: Path) -> None:
@@ -316,6 +316,7 @@ PARTS: dict[str, type[BaseModel]] = {
     "An agent": Agent,
     "intents.yaml": IntentsFile,
     "An intent": Intent,
+    "A step": Step,
     "entities.yaml": EntitiesFile,
     "A term": TermEntry,
 }
@@ -334,7 +335,8 @@ def test_every_field_of_the_catalogue_is_documented_with_its_default(heading: st
             assert rows[name] in {"required", "its tier's"}, name
         else:
             empty = rows[name] == "none" and not field.get_default(call_default_factory=True)
-            assert empty or rows[name].strip("`").lower() == str(field.default).lower(), name
+            default = ", ".join(field.default) if isinstance(field.default, tuple) else str(field.default)
+            assert empty or rows[name].strip("`").lower() == default.lower(), name
 
 
 def test_the_documented_catalogue_can_be_loaded(tmp_path: Path) -> None:

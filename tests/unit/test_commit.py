@@ -16,13 +16,13 @@ from service.contracts.output import OrchestratorOutput
 from service.contracts.query import OrchestratorInput
 from service.deadline import Deadline
 from service.errors import ErrorCode, StoreUnavailable
-from service.flows.agent_call import AgentRun
-from service.flows.flow import Outcome, Verdict
+from service.flows.flow import Verdict
+from service.flows.work import AgentRun
 from service.stages.commit import Commit, Finished, collect_signal, hash_request
 from service.stages.gate import Gate
 from service.stages.synthesis import Synthesize
 from tests.fakes import MemoryStore, down
-from tests.unit.turns import a_decision, a_handoff, a_request, a_run, an_agent, an_entity
+from tests.unit.turns import a_decision, a_handoff, a_request, a_run, an_agent, an_entity, an_outcome
 
 CATALOG = load_catalog()
 ACME = Caller(tenant="acme")
@@ -35,7 +35,7 @@ async def finish(*runs: AgentRun, absent: tuple[str, ...] = (), request: Orchest
     request = request or a_request()
     decided = a_decision(query_id=request.parsed_query.query_id, entities=[an_entity()], **decision)
     verdict: Verdict = Gate(catalog=CATALOG)(decided, Caller(), lambda a: a.name not in absent)
-    outcome = Outcome(runs) if verdict.chain or verdict.skipped else None
+    outcome = an_outcome(*runs, part=verdict.parts[0]) if verdict.parts else None
     answer = await Synthesize(catalog=CATALOG, predictors=None)("q", decided, verdict, outcome, Deadline.after(1.0))
     output = OrchestratorOutput(
         query_id=decided.query_id,

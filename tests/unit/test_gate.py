@@ -14,7 +14,7 @@ from service.contracts.query import EntityType
 from service.errors import ErrorCode
 from service.flows.flow import Verdict
 from service.stages.gate import Gate, missing_permissions
-from tests.unit.turns import a_decision, an_entity
+from tests.unit.turns import a_decision, an_entity, first_part
 
 CATALOG = load_catalog()
 ANYONE = Caller()
@@ -70,8 +70,8 @@ def test_each_agent_is_followed_by_its_tiers_fallback(agent: str, chain: list[st
     """The chain is the specification's, to its end."""
     verdict = gate(agent)
 
-    assert (verdict.action, names(verdict.chain), verdict.ends_in_template) == (Action.DISPATCH, chain, template)
-    assert (verdict.skipped, verdict.code) == ((), None)
+    assert (verdict.action, names(first_part(verdict).chain), first_part(verdict).ends_in_template) == (Action.DISPATCH, chain, template)
+    assert (first_part(verdict).skipped, verdict.code) == ((), None)
 
 
 def test_the_table_above_names_every_agent() -> None:
@@ -90,7 +90,7 @@ def test_an_agent_that_the_catalogue_lacks_is_refused(agent: str | None) -> None
     """An unknown name reaches no network."""
     verdict = gate(agent)
 
-    assert (verdict.action, verdict.code, verdict.chain) == (Action.REFUSE, ErrorCode.ROUTING_FAILED, ())
+    assert (verdict.action, verdict.code, first_part(verdict).chain) == (Action.REFUSE, ErrorCode.ROUTING_FAILED, ())
 
 
 PERMISSIONS = {
@@ -115,19 +115,19 @@ def test_a_caller_reaches_an_agent_only_with_every_permission(agent: str, held: 
     verdict = gate(agent, caller=holding(*held))
 
     if missing:
-        assert (verdict.action, verdict.code, verdict.chain) == (Action.REFUSE, ErrorCode.PERMISSION_DENIED, ())
+        assert (verdict.action, verdict.code, first_part(verdict).chain) == (Action.REFUSE, ErrorCode.PERMISSION_DENIED, ())
         assert f"the permission {', '.join(missing)}," in verdict.reason
     else:
-        assert (verdict.action, verdict.chain[0].name) == (Action.DISPATCH, agent)
+        assert (verdict.action, first_part(verdict).chain[0].name) == (Action.DISPATCH, agent)
 
 
 def test_a_fallback_that_the_caller_may_not_reach_is_skipped() -> None:
     """A fallback is no way around a permission."""
     verdict = gate("drift_monitor", caller=holding("tier:3"))
 
-    assert names(verdict.chain) == ["drift_monitor", "health_score"]
-    assert [(s.agent.name, s.code) for s in verdict.skipped] == [("explainer", ErrorCode.PERMISSION_DENIED)]
-    assert verdict.ends_in_template
+    assert names(first_part(verdict).chain) == ["drift_monitor", "health_score"]
+    assert [(s.agent.name, s.code) for s in first_part(verdict).skipped] == [("explainer", ErrorCode.PERMISSION_DENIED)]
+    assert first_part(verdict).ends_in_template
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_an_agent_that_is_down_is_skipped_and_the_next_one_tried(down: set[str],
     """Availability shortens the chain; the decision's agent stays on record."""
     verdict = gate("drift_monitor", down=down)
 
-    assert names(verdict.chain) == chain
-    assert {s.agent.name for s in verdict.skipped} == down
-    assert {s.code for s in verdict.skipped} == {ErrorCode.AGENT_UNAVAILABLE}
+    assert names(first_part(verdict).chain) == chain
+    assert {s.agent.name for s in first_part(verdict).skipped} == down
+    assert {s.code for s in first_part(verdict).skipped} == {ErrorCode.AGENT_UNAVAILABLE}
     assert verdict.primary == CATALOG.agent["drift_monitor"]
 
 
@@ -183,7 +183,7 @@ def test_a_missing_entity_leads_to_a_question(kinds: tuple[str, ...], question: 
         assert verdict.action is Action.DISPATCH
     else:
         assert (verdict.action, verdict.code, verdict.reason) == (Action.CLARIFY, ErrorCode.MISSING_ENTITY, question)
-        assert verdict.chain == ()
+        assert first_part(verdict).chain == ()
 
 
 def test_permission_is_checked_before_anything_is_asked() -> None:
@@ -197,8 +197,8 @@ def test_a_fallback_that_needs_an_entity_is_skipped() -> None:
     """It is not called with half of what it needs."""
     verdict = gate("causal_impact", catalog=needing("explainer", EntityType.BRAND))
 
-    assert names(verdict.chain) == ["causal_impact"]
-    assert [(s.agent.name, s.code) for s in verdict.skipped] == [("explainer", ErrorCode.MISSING_ENTITY)]
+    assert names(first_part(verdict).chain) == ["causal_impact"]
+    assert [(s.agent.name, s.code) for s in first_part(verdict).skipped] == [("explainer", ErrorCode.MISSING_ENTITY)]
 
 
 permissions = st.frozensets(st.sampled_from([*sorted(EVERY_TIER), "tier:*", "models:train", "models:deploy", "models:*", "*"]))
@@ -222,16 +222,16 @@ def test_the_chain_holds_only_agents_that_may_and_can_be_called(
 
     verdict = gate(agent, caller=caller, down=down, catalog=catalog, kinds=tuple(k.value for k in present))
 
-    for called in verdict.chain:
+    for called in first_part(verdict).chain:
         assert missing_permissions(called, caller) == ()
         assert called.name not in down
         assert set(called.required_entities) <= set(present)
     planned = FALLBACKS[agent][0]
-    assert names(verdict.chain) == [name for name in planned if name in names(verdict.chain)]
+    assert names(first_part(verdict).chain) == [name for name in planned if name in names(first_part(verdict).chain)]
     if verdict.action is Action.DISPATCH:
-        assert sorted([*names(verdict.chain), *(s.agent.name for s in verdict.skipped)]) == sorted(planned)
+        assert sorted([*names(first_part(verdict).chain), *(s.agent.name for s in first_part(verdict).skipped)]) == sorted(planned)
     else:
-        assert (verdict.chain, verdict.code is not None) == ((), True)
+        assert (first_part(verdict).chain, verdict.code is not None) == ((), True)
 
 
 @given(agent=st.sampled_from(list(CATALOG.agent)), held=permissions, more=permissions)
@@ -239,7 +239,7 @@ def test_fewer_permissions_never_reach_more_agents(agent: str, held: frozenset[s
     """The gate never widens a permission."""
     narrow, wide = gate(agent, caller=holding(*held)), gate(agent, caller=holding(*held, *more))
 
-    assert set(names(narrow.chain)) <= set(names(wide.chain))
+    assert set(names(first_part(narrow).chain)) <= set(names(first_part(wide).chain))
 
 
 @given(agent=st.sampled_from(list(CATALOG.agent)))
@@ -247,4 +247,4 @@ def test_a_key_without_permissions_reaches_nobody(agent: str) -> None:
     """Deny by default."""
     verdict = gate(agent, caller=holding())
 
-    assert (verdict.action, verdict.chain) == (Action.REFUSE, ())
+    assert (verdict.action, first_part(verdict).chain) == (Action.REFUSE, ())

@@ -8,7 +8,7 @@ import pytest
 from service.catalog.loader import load_catalog
 from service.contracts.handoff import AgentHandoff, HandoffErrors, HandoffStatus
 from service.errors import ErrorCode
-from service.flows.agent_call import check_handoff
+from service.flows.handoff_check import check_handoff
 from service.ports import AgentFailure
 from tests.fakes import handoff_for
 from tests.unit.turns import a_dispatch, a_handoff
@@ -30,8 +30,8 @@ def changed(**fields: Any) -> AgentHandoff:
 
 
 REFUSED = {
-    "another dispatch": (changed(dispatch_id=uuid4()), ErrorCode.HANDOFF_INVALID, False),
-    "another agent": (changed(agent_id="explainer"), ErrorCode.HANDOFF_INVALID, False),
+    "another dispatch": (changed(dispatch_id=uuid4()), ErrorCode.DISPATCH_MISMATCH, True),
+    "another agent": (changed(agent_id="explainer"), ErrorCode.DISPATCH_MISMATCH, False),
     "timeout": (changed(execution__status=HandoffStatus.TIMEOUT), ErrorCode.AGENT_TIMEOUT, True),
     "failed": (changed(execution__status=HandoffStatus.FAILED), ErrorCode.AGENT_ERROR, False),
     "failed, may recover": (
@@ -39,21 +39,21 @@ REFUSED = {
         ErrorCode.AGENT_ERROR,
         True,
     ),
-    "no output": (changed(result__primary_output={}), ErrorCode.HANDOFF_INVALID, False),
+    "no output": (changed(result__primary_output={}), ErrorCode.OUTPUT_MISSING, False),
     "a field left out": (
         changed(result__primary_output={"treatment": 1, "outcome": 1, "ate": 1}),
-        ErrorCode.HANDOFF_INVALID,
+        ErrorCode.OUTPUT_MISSING,
         False,
     ),
     "a field left out of a partial answer": (
         changed(execution__status=HandoffStatus.PARTIAL, result__primary_output={"ate": 1}),
-        ErrorCode.HANDOFF_INVALID,
+        ErrorCode.OUTPUT_MISSING,
         False,
     ),
     "another dispatch, blocked": (
         changed(dispatch_id=uuid4(), execution__status=HandoffStatus.BLOCKED),
-        ErrorCode.HANDOFF_INVALID,
-        False,
+        ErrorCode.DISPATCH_MISMATCH,
+        True,
     ),
 }
 

@@ -8,13 +8,13 @@ from service.catalog.loader import load_catalog
 from service.contracts.caller import Caller
 from service.contracts.handoff import HandoffStatus
 from service.errors import ErrorCode
-from service.flows.agent_call import CallAgent
+from service.flows.chain import leave_time
 from service.flows.flow import Outcome, Verdict
-from service.flows.single import Single, leave_time
+from service.flows.single import Single
 from service.ports import AgentFailure
 from service.stages.gate import Gate
-from tests.fakes import ScriptedAgents, Watcher, down
-from tests.unit.turns import a_decision, some_work
+from tests.fakes import ScriptedAgents, down
+from tests.unit.turns import a_decision, calling, some_work
 
 CATALOG = load_catalog()
 DOWN, WRONG = down(), down(ErrorCode.HANDOFF_INVALID, unavailable=False)
@@ -30,7 +30,7 @@ async def carry_out(
 ) -> tuple[Outcome, ScriptedAgents]:
     """Run the flow against scripted agents."""
     agents = ScriptedAgents(script)
-    flow = Single(call=CallAgent(client=agents, observer=Watcher(), jitter=lambda: 0.0))
+    flow = Single(call=calling(agents))
     return await flow(verdict, some_work(seconds)), agents
 
 

@@ -14,11 +14,11 @@ from service.contracts.notice import Notice
 from service.contracts.output import AgentStatus, Citation, OutputStatus
 from service.deadline import Deadline
 from service.errors import ErrorCode
-from service.flows.agent_call import AgentRun
 from service.flows.flow import Outcome, Verdict
+from service.flows.work import AgentRun
 from service.stages.synthesis import GREETING, MAX_EVIDENCE, Answer, Synthesize, describe_run, partial_answer, summarize, word
 from tests.fakes import ScriptedPredictors, down
-from tests.unit.turns import a_decision, a_handoff, a_run, an_agent
+from tests.unit.turns import a_decision, a_handoff, a_part, a_run, an_agent, an_outcome
 
 CATALOG = load_catalog()
 CAUSAL, EXPLAINER = an_agent(CATALOG, "causal_impact"), an_agent(CATALOG, "explainer")
@@ -31,10 +31,9 @@ FOUND: dict[str, Any] = {
 }
 
 
-def dispatched(*, primary: str = "causal_impact", template: bool = False) -> Verdict:
-    """Return a verdict that dispatches."""
-    agent = CATALOG.agent[primary]
-    return Verdict(Action.DISPATCH, agent, (agent,), ends_in_template=template)
+def dispatched(*, intent: str = "causal_impact") -> Verdict:
+    """Return a verdict that dispatches to causal_impact."""
+    return Verdict(Action.DISPATCH, parts=(a_part(CAUSAL, EXPLAINER, intent=intent),))
 
 
 async def merge(
@@ -49,8 +48,9 @@ async def merge(
     """Merge runs into an answer; `lm` is what the LM makes of them, where one is configured."""
     predictors = ScriptedPredictors(UNUSED, lm) if lm is not None else None
     stage = Synthesize(catalog=CATALOG, predictors=predictors)
-    outcome = Outcome(runs, template, warnings)
-    return await stage("Did it?", a_decision(**decision), verdict or dispatched(template=template), outcome, Deadline.after(seconds))
+    verdict = verdict or dispatched()
+    outcome = an_outcome(*runs, part=verdict.parts[0], template=template, warnings=warnings)
+    return await stage("Did it?", a_decision(**decision), verdict, outcome, Deadline.after(seconds))
 
 
 async def refuse(verdict: Verdict, **decision: Any) -> Answer:
@@ -89,11 +89,11 @@ async def test_the_status_says_how_far_the_answer_can_be_trusted(run: AgentRun, 
 
 async def test_a_fallbacks_answer_says_whose_it_is_and_why() -> None:
     """The reader learns it before the answer, not from the fine print."""
-    why = Notice(code="agent_unavailable", message="causal_impact cannot be reached.")
+    why = Notice(code="agent_unavailable", message="The agent failed.")
 
     answer = await merge(a_run(CAUSAL, down()), a_run(EXPLAINER), warnings=(why,))
 
-    assert answer.text.startswith("causal_impact could not answer (causal_impact cannot be reached), so explainer answers what it can.\n\n")
+    assert answer.text.startswith("causal_impact could not answer (the agent failed as scripted), so explainer answers what it can.\n\n")
     assert "explainer finds 42." in answer.text
     assert [r.status for r in answer.results] == [AgentStatus.FAILED, AgentStatus.SUCCESS]
     assert answer.warnings == (why,)
@@ -118,7 +118,7 @@ async def test_an_answer_cites_its_source_in_the_intents_kind() -> None:
     handoff = a_handoff(CAUSAL)
     own = await merge(a_run(CAUSAL, handoff))
     instead = await merge(a_run(EXPLAINER))
-    unknown = await merge(a_run(CAUSAL), intent=None)
+    unknown = await merge(a_run(CAUSAL), verdict=dispatched(intent="unheard_of"), intent=None)
 
     assert own.citations == (Citation(source_type="causal_path", source_id=f"causal_impact:{handoff.dispatch_id}", relevance=0.9),)
     assert [c.source_type for c in instead.citations + unknown.citations] == ["agent_activity", "agent_activity"]
@@ -146,10 +146,11 @@ async def test_the_warnings_of_flow_and_agents_are_all_kept() -> None:
 async def test_an_lms_wording_is_used_when_there_is_one() -> None:
     """The preface stays, because it is not for the LM to leave it out."""
     answer = await merge(a_run(CAUSAL), lm="In short: 42.")
-    instead = await merge(a_run(EXPLAINER), lm="In short: 42.", warnings=(Notice(code="agent_timeout", message="It was late."),))
+    instead = await merge(a_run(CAUSAL, down()), a_run(EXPLAINER), lm="In short: 42.")
 
     assert (answer.text, answer.warnings) == ("In short: 42.", ())
-    assert instead.text == "causal_impact could not answer (It was late), so explainer answers what it can.\n\nIn short: 42."
+    why = "the agent failed as scripted"
+    assert instead.text == f"causal_impact could not answer ({why}), so explainer answers what it can.\n\nIn short: 42."
 
 
 @pytest.mark.parametrize("reason", ["timeout", "invalid_output", "error"])
@@ -334,8 +335,8 @@ def test_a_result_holds_everything_that_the_agent_returned() -> None:
     [
         (None, OutputStatus.FAILED, 0),
         (Outcome(()), OutputStatus.FAILED, 0),
-        (Outcome((a_run(CAUSAL, down()),)), OutputStatus.FAILED, 1),
-        (Outcome((a_run(CAUSAL, down()), a_run(EXPLAINER))), OutputStatus.PARTIAL, 2),
+        (an_outcome(a_run(CAUSAL, down())), OutputStatus.FAILED, 1),
+        (an_outcome(a_run(CAUSAL, down()), a_run(EXPLAINER)), OutputStatus.PARTIAL, 2),
     ],
     ids=["no outcome", "no run", "a failed run", "an answer"],
 )

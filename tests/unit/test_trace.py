@@ -7,7 +7,6 @@ import pytest
 
 from service.catalog.loader import load_catalog
 from service.contracts.caller import Caller
-from service.flows.flow import Outcome
 from service.ports import StageDone
 from service.routing.entities import Gazetteer
 from service.routing.history import History
@@ -16,7 +15,7 @@ from service.stages.intent import ReadIntent
 from service.stages.trace import Trace
 from service.stages.triage import Triage
 from tests.fakes import Watcher, down
-from tests.unit.turns import a_decision, a_request, a_run, an_agent
+from tests.unit.turns import a_decision, a_request, a_run, an_agent, an_outcome
 
 CATALOG = load_catalog()
 
@@ -56,7 +55,7 @@ def test_the_record_is_json_and_holds_every_stages_output() -> None:
     trace.understanding = ReadIntent(History())(trace.admitted, None)
     agent, other = an_agent(CATALOG, "causal_impact"), an_agent(CATALOG, "explainer")
     verdict = Gate(catalog=CATALOG)(a_decision(), Caller(), lambda a: a.name != "explainer")
-    outcome = Outcome((a_run(agent, down(), attempts=3), a_run(other)))
+    outcome = an_outcome(a_run(agent, down(), attempts=3), a_run(other), part=verdict.parts[0])
 
     record = json.loads(json.dumps(trace.record(verdict, outcome)))
 
@@ -65,8 +64,15 @@ def test_the_record_is_json_and_holds_every_stages_output() -> None:
     assert [c["intent"] for c in record["intent"]["candidates"]] == ["prediction"]
     assert record["gate"] == {
         "action": "dispatch",
-        "chain": ["causal_impact"],
-        "skipped": [{"agent": "explainer", "code": "agent_unavailable", "reason": "explainer is not available"}],
+        "flow": "single",
+        "parts": [
+            {
+                "role": "asked",
+                "intent": "causal_impact",
+                "chain": ["causal_impact"],
+                "skipped": [{"agent": "explainer", "code": "agent_unavailable", "reason": "explainer is not available"}],
+            }
+        ],
         "code": None,
         "reason": "",
     }

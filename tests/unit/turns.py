@@ -12,15 +12,18 @@ from service.contracts.handoff import AgentHandoff, HandoffStatus
 from service.contracts.lm import LMVerdict
 from service.contracts.query import ConversationTurn, OrchestratorInput, ParsedEntity, Preferences
 from service.deadline import Deadline
-from service.flows.agent_call import AgentRun, Work, build_dispatch
-from service.ports import AgentFailure
+from service.flows.agent_call import CallAgent
+from service.flows.flow import Outcome, Part, PartRun, Role, Verdict
+from service.flows.health import Health
+from service.flows.work import AgentRun, Work, build_dispatch
+from service.ports import AgentClient, AgentFailure, Observer
 from service.programs import Router
 from service.routing.policy import Policy
 from service.routing.student import Example
 from service.stages.intent import Understanding
 from service.stages.triage import Admitted
 from tests.conftest import body
-from tests.fakes import handoff_for
+from tests.fakes import Watcher, handoff_for, some_health
 
 FOREVER = 60.0
 CATALOG = load_catalog()
@@ -80,15 +83,33 @@ def an_agent(catalog: Catalog, name: str = "causal_impact", **fields: Any) -> Ag
 def some_work(seconds: float = FOREVER, **fields: Any) -> Work:
     """Return work that has `seconds` left."""
     given: dict[str, Any] = {
-        "query_id": uuid4(),
+        "request": a_request("Did it?"),
         "correlation_id": "corr-1",
         "intent": "causal_impact",
         "entities": (),
-        "context": {"raw_query": "Did it?"},
-        "required_confidence": None,
         "deadline": Deadline.after(seconds),
     }
     return Work(**{**given, **fields})
+
+
+def calling(client: AgentClient, observer: Observer | None = None, health: Health | None = None) -> CallAgent:
+    """Return a way to call agents that never pauses between attempts."""
+    return CallAgent(client=client, health=health or some_health(), observer=observer or Watcher(), jitter=lambda: 0.0)
+
+
+def first_part(verdict: Verdict) -> Part:
+    """Return the first part of a plan; one without agents where nothing is dispatched."""
+    return verdict.parts[0] if verdict.parts else Part(Role.ASKED, "", CATALOG.agent["explainer"])
+
+
+def a_part(*chain: Agent, **fields: Any) -> Part:
+    """Return a part whose chain begins with its own agent."""
+    return Part(**{"role": Role.ASKED, "intent": "causal_impact", "primary": chain[0], "chain": chain, **fields})
+
+
+def an_outcome(*runs: AgentRun, part: Part | None = None, **fields: Any) -> Outcome:
+    """Return an outcome of one part."""
+    return Outcome((PartRun(part or a_part(*(run.agent for run in runs)), runs),), **fields)
 
 
 def a_dispatch(agent: Agent, work: Work | None = None) -> AgentDispatch:

@@ -1,0 +1,95 @@
+"""A circuit breaker for one agent: when it keeps failing, requests go past it, and now and then one tries it again.
+
+Opens after `IN_A_ROW` failures in a row, or when half of the last `WINDOW` answers failed (Nygard, "Release It!", 2007; Envoy's outlier
+detection). It knows no agent and no HTTP: whoever calls says what came back.
+"""
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import StrEnum
+
+IN_A_ROW = 5
+WINDOW, LEAST, SHARE = 20, 10, 0.5  # of the last 20 answers, from 10 on, half
+REST, LONGEST_REST = 5.0, 60.0  # seconds between probes: doubled by each probe that fails
+PATIENCE = 1.25  # who would wait this much longer than silence has lasted so far may try
+
+
+class BreakerState(StrEnum):
+    """Closed: requests pass. Open: they do not. Half-open: one may try, or is trying."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Breaker:
+    """The state of one agent. Times are seconds by `clock`; `jitter` returns numbers in [0, 1)."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic, jitter: Callable[[], float] = random.random) -> None:
+        self._clock = clock
+        self._jitter = jitter
+        self._answers: deque[bool] = deque(maxlen=WINDOW)
+        self._in_a_row = 0
+        self._silence = 0.0  # the longest wait in vain since the last success; infinite when the agent failed otherwise
+        self._open = False
+        self._probing = False
+        self._rest = REST
+        self._next_probe = 0.0
+
+    @property
+    def state(self) -> BreakerState:
+        """The state now."""
+        if not self._open:
+            return BreakerState.CLOSED
+        return BreakerState.HALF_OPEN if self._probing or self._clock() >= self._next_probe else BreakerState.OPEN
+
+    def allows(self, seconds: float) -> bool:
+        """Say whether a request that would wait `seconds` may go to the agent now; changes nothing.
+
+        An agent that is silent, not broken, stays open to those who would wait longer than anyone has: it may be slow, not stuck.
+        """
+        return not self._open or self._clock() >= self._next_probe or seconds > self._silence * PATIENCE
+
+    def enter(self, seconds: float) -> bool:
+        """Say the same for a request that goes now; it becomes the probe if one is due."""
+        if not self.allows(seconds):
+            return False
+        if self._open:
+            self._probing = True
+            self._next_probe = self._clock() + self._rest  # should this one never return, another may try
+        return True
+
+    def succeeded(self) -> None:
+        """Take note that the agent answered as it should, or refused in good order.
+
+        An agent that was silent speaks again: that closes. One that failed now and then has to show it by a probe.
+        """
+        if self._open and not self._probing and self._silence == float("inf"):
+            return
+        if self._open:
+            self._answers.clear()
+        self._answers.append(True)
+        self._open = self._probing = False
+        self._in_a_row, self._silence, self._rest = 0, 0.0, REST
+
+    def failed(self, *, silent_for: float | None = None) -> None:
+        """Take note that it did not: `silent_for` are the seconds waited in vain, None says that it failed in another way."""
+        self._answers.append(False)
+        self._in_a_row += 1
+        self._silence = max(self._silence, float("inf") if silent_for is None else silent_for)
+        if self._open and self._probing:
+            self._probing = False
+            self._rest = min(self._rest * 2.0, LONGEST_REST)
+            self._next_probe = self._clock() + self._wait()
+        elif not self._open and self._trips():
+            self._open = True
+            self._next_probe = self._clock() + self._wait()
+
+    def _trips(self) -> bool:
+        failures = self._answers.count(False)
+        return self._in_a_row >= IN_A_ROW or (len(self._answers) >= LEAST and failures >= SHARE * len(self._answers))
+
+    def _wait(self) -> float:
+        return self._rest * (0.8 + 0.4 * self._jitter())  # replicas of the service must not probe in step

@@ -1,0 +1,106 @@
+"""What the service knows of each agent's health: its breaker, who may still call it, how fast it answers, and which address to take."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from service.catalog.model import Agent
+from service.errors import ErrorCode
+from service.flows.allowance import Allowance
+from service.flows.breaker import Breaker, BreakerState
+from service.flows.slots import Slots
+from service.ports import AgentFailure
+
+RETRY_SHARE, RETRIES_SAVED, RETRIES_PER_SECOND = 0.2, 10.0, 1.0
+HEDGE_SHARE, HEDGES_SAVED = 0.05, 5.0
+HEDGE_QUANTILE, HEDGE_LEAST = 0.95, 20  # answers that must have been seen before a quantile means something
+REMEMBERED = 100  # answers
+REPLICA_REST = 5.0  # seconds that an address is passed over after a failure
+LONGEST_RETRY_AFTER = 60.0  # seconds; who asks for more is tried again then
+WAITING_PER_SLOT = 2  # how many may wait for each that is at work
+
+
+class AgentHealth:
+    """One agent's. Times are seconds by `clock`."""
+
+    def __init__(self, agent: Agent, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._urls = tuple(str(url) for url in agent.urls)
+        self._next_url = 0
+        self._resting: dict[str, float] = {}
+        self._answered: deque[float] = deque(maxlen=REMEMBERED)
+        self._left_alone_until = 0.0
+        self.breaker = Breaker(clock=clock)
+        self.retries = Allowance(share=RETRY_SHARE, most=RETRIES_SAVED, start=RETRIES_SAVED, per_second=RETRIES_PER_SECOND, clock=clock)
+        self.hedges = Allowance(share=HEDGE_SHARE, most=HEDGES_SAVED, start=0.0, clock=clock)
+        self.slots = Slots(agent.max_concurrent, most_waiting=WAITING_PER_SLOT * agent.max_concurrent, name=agent.name)
+
+    @property
+    def fastest(self) -> float:
+        """The least seconds in which it has answered lately; 0 when nothing is known."""
+        return min(self._answered, default=0.0)
+
+    @property
+    def left_alone_for(self) -> float:
+        """Seconds for which it has asked not to be called (`Retry-After`)."""
+        return max(0.0, self._left_alone_until - self._clock())
+
+    @property
+    def hedge_after(self) -> float | None:
+        """Seconds after which a second call is worth its load: the 95th percentile of the answers; None when too few are known."""
+        if len(self._urls) < 2 or len(self._answered) < HEDGE_LEAST:
+            return None
+        return sorted(self._answered)[int(HEDGE_QUANTILE * (len(self._answered) - 1))]
+
+    def choose_url(self, *, other_than: str | None = None) -> str:
+        """Return the next address in turn that has not just failed; if all have, the one that has rested longest."""
+        self._next_url += 1
+        turn = self._next_url % len(self._urls)
+        urls = [url for url in self._urls[turn:] + self._urls[:turn] if url != other_than]
+        now = self._clock()
+        return min(urls, key=lambda url: max(0.0, self._resting.get(url, 0.0) - now))
+
+    def answered(self, seconds: float) -> None:
+        """Take note of an answer that can be used."""
+        self._answered.append(seconds)
+        self.breaker.succeeded()
+
+    def failed(self, url: str, failure: AgentFailure, waited: float) -> None:
+        """Take note of a failure: some speak of the agent's health, others of the request."""
+        if failure.retry_after is not None:
+            self._left_alone_until = max(self._left_alone_until, self._clock() + min(failure.retry_after, LONGEST_RETRY_AFTER))
+        if failure.code is ErrorCode.AGENT_ERROR and not failure.recoverable:
+            self.breaker.succeeded()  # it refused in good order
+            return
+        self._resting[url] = self._clock() + REPLICA_REST
+        self.breaker.failed(silent_for=waited if failure.code is ErrorCode.AGENT_TIMEOUT else None)
+
+
+class Health:
+    """All agents', and the slots that they share."""
+
+    def __init__(self, *, slots: Slots, clock: Callable[[], float] = time.monotonic) -> None:
+        self.slots = slots
+        self._clock = clock
+        self._agents: dict[str, AgentHealth] = {}
+
+    def of(self, agent: Agent) -> AgentHealth:
+        """Return what is known of an agent."""
+        known = self._agents.get(agent.name)
+        if known is None:
+            known = self._agents[agent.name] = AgentHealth(agent, clock=self._clock)
+        return known
+
+    def available(self, agent: Agent, seconds: float) -> bool:
+        """Say whether a request that would wait `seconds` may go to the agent now."""
+        known = self._agents.get(agent.name)
+        return known is None or known.breaker.allows(min(seconds, agent.timeout_ms / 1_000))
+
+    def states(self, agents: Iterable[Agent]) -> Iterator[tuple[str, BreakerState]]:
+        """Return the state of each agent's breaker, by name."""
+        return ((agent.name, self.state(agent)) for agent in agents)
+
+    def state(self, agent: Agent) -> BreakerState:
+        """Return the state of the agent's breaker."""
+        known = self._agents.get(agent.name)
+        return BreakerState.CLOSED if known is None else known.breaker.state

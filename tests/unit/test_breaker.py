@@ -1,0 +1,173 @@
+"""A breaker opens on what an agent does, lets one request try now and then, and closes when the agent answers again."""
+
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.flows.breaker import IN_A_ROW, LONGEST_REST, REST, WINDOW, Breaker, BreakerState
+
+CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
+ANY_TIME = 60.0
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Give a clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+def breaker(clock: Clock) -> Breaker:
+    """Give a breaker whose pauses are exact."""
+    return Breaker(clock=clock, jitter=lambda: 0.5)
+
+
+def break_it(breaker: Breaker) -> None:
+    """Let it open."""
+    for _ in range(IN_A_ROW):
+        breaker.failed()
+
+
+def test_a_few_failures_in_a_row_open_it(breaker: Breaker) -> None:
+    """The fifth; one success in between begins the row anew."""
+    states = []
+    for answer in "ffffsfffff":
+        breaker.succeeded() if answer == "s" else breaker.failed()
+        states.append(breaker.state)
+
+    assert states == [CLOSED] * 9 + [OPEN]
+    assert not breaker.allows(ANY_TIME)
+
+
+@pytest.mark.parametrize(("pattern", "state"), [("fs" * 10, OPEN), ("ffssss" * 4, CLOSED), ("f" * 4 + "s" * 20, CLOSED)])
+def test_half_of_the_last_answers_open_it_too(breaker: Breaker, pattern: str, state: BreakerState) -> None:
+    """An agent that fails every other request is broken, although never often in a row."""
+    for answer in pattern:
+        breaker.succeeded() if answer == "s" else breaker.failed()
+
+    assert breaker.state is state
+
+
+def test_after_a_rest_one_may_try_and_its_success_closes_it(breaker: Breaker, clock: Clock) -> None:
+    """Half-open: the probe passes, the others do not; then all do."""
+    break_it(breaker)
+    clock.now += REST + 0.1
+
+    assert breaker.state is HALF_OPEN
+    assert [breaker.enter(ANY_TIME) for _ in range(3)] == [True, False, False]
+    breaker.succeeded()
+    assert (breaker.state, breaker.enter(ANY_TIME)) == (CLOSED, True)
+
+
+def test_a_probe_that_fails_doubles_the_rest_up_to_a_minute(breaker: Breaker, clock: Clock) -> None:
+    """An agent that stays down is left alone longer and longer, but never for good."""
+    break_it(breaker)
+    rests = []
+    for _ in range(6):
+        waited = 0
+        while not breaker.enter(ANY_TIME):
+            clock.now += 1.0
+            waited += 1
+        rests.append(waited)
+        breaker.failed()
+
+    assert rests == [5, 10, 20, 40, int(LONGEST_REST), int(LONGEST_REST)]
+
+
+def test_a_probe_that_never_returns_is_not_waited_for(breaker: Breaker, clock: Clock) -> None:
+    """Another one may try after as long a rest."""
+    break_it(breaker)
+    clock.now += REST + 0.1
+    breaker.enter(ANY_TIME)
+
+    clock.now += REST + 0.1
+
+    assert breaker.enter(ANY_TIME)
+
+
+def test_a_straggler_that_succeeds_closes_a_silent_agents_breaker_only(breaker: Breaker) -> None:
+    """Who was silent speaks again; who fails every other time has shown nothing new."""
+    silent = Breaker(clock=Clock(), jitter=lambda: 0.5)
+    for _ in range(IN_A_ROW):
+        silent.failed(silent_for=1.0)
+    break_it(breaker)
+
+    silent.succeeded()
+    breaker.succeeded()
+
+    assert (silent.state, breaker.state) == (CLOSED, OPEN)
+
+
+def test_stragglers_do_not_lengthen_the_rest(breaker: Breaker, clock: Clock) -> None:
+    """Thirty requests that were under way when it opened fail too; the first probe comes no later for that."""
+    break_it(breaker)
+    for _ in range(30):
+        breaker.failed()
+
+    clock.now += REST + 0.1
+
+    assert breaker.enter(ANY_TIME)
+
+
+@pytest.mark.parametrize(("patience", "allowed"), [(0.5, False), (2.0, False), (2.6, True), (60.0, True)])
+def test_a_silent_agent_is_still_open_to_the_patient(breaker: Breaker, patience: float, allowed: bool) -> None:
+    """Five who waited two seconds in vain say nothing to one who would wait a minute, and everything to one who would not wait longer."""
+    for _ in range(IN_A_ROW):
+        breaker.failed(silent_for=2.0)
+
+    assert breaker.state is OPEN
+    assert breaker.allows(patience) is allowed
+
+
+def test_an_agent_that_breaks_is_closed_to_the_patient_too(breaker: Breaker) -> None:
+    """An error comes however long one waits."""
+    for _ in range(IN_A_ROW - 1):
+        breaker.failed(silent_for=2.0)
+    breaker.failed()
+
+    assert not breaker.allows(3_600.0)
+
+
+Event = Literal["success", "failure", "silence", "enter"]
+
+
+@given(events=st.lists(st.tuples(st.sampled_from(["success", "failure", "silence", "enter"]), st.floats(0.0, 10.0)), max_size=60))
+def test_whatever_happens_it_never_stays_shut(events: list[tuple[Event, float]]) -> None:
+    """After the longest rest somebody may try, whose success closes it; a closed one lets everybody pass."""
+    clock = Clock()
+    breaker = Breaker(clock=clock)
+    for event, seconds in events:
+        clock.now += seconds
+        match event:
+            case "success":
+                breaker.succeeded()
+            case "failure":
+                breaker.failed()
+            case "silence":
+                breaker.failed(silent_for=seconds)
+            case "enter":
+                breaker.enter(seconds)
+        if breaker.state is CLOSED:
+            assert breaker.allows(0.0)
+
+    clock.now += LONGEST_REST * 1.2 + 0.1
+    assert breaker.enter(0.0)
+    breaker.succeeded()
+    assert breaker.state is CLOSED
+
+
+def test_the_window_is_larger_than_the_row() -> None:
+    """Otherwise the share could never be what opens it."""
+    assert WINDOW > IN_A_ROW
