@@ -53,9 +53,11 @@ def plan(
     supports = () if depth is Depth.QUICK else table if chosen_beside is None else chosen_beside
     firsts = tuple(catalog.intent[i].primary_agent for i in others)
     secondary = tuple(dict.fromkeys(name for name in (*firsts, *supports) if name != agent))
-    if spec is not None and spec.pipeline and agent == spec.primary_agent and not named:
+    if named:
+        return Plan("single", (), others)
+    if spec is not None and spec.pipeline and agent == spec.primary_agent:
         return Plan("pipeline", secondary, others)
-    if named or not catalog.agent[agent].idempotent:
+    if not catalog.agent[agent].idempotent:
         return Plan("single", secondary, others)
     together = tuple(i for i in others if catalog.is_reading(i))
     wider = (unsure or depth is Depth.THOROUGH) and any(catalog.agent[name].idempotent for name in supports if name != agent)

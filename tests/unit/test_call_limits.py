@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import AnyHttpUrl
 
 from service.catalog.model import Agent
@@ -269,42 +267,3 @@ async def test_start_and_end_are_told() -> None:
     run = await calling(ScriptedAgents())(agent, some_work(progress=told.append))
 
     assert told == [AgentStarted(agent), run]
-
-
-Reply = tuple[float, bool, bool, float | None]
-replies = st.tuples(st.sampled_from([0.0, 0.01, 0.05, 5.0]), st.booleans(), st.booleans(), st.sampled_from([None, 0.02, 10.0]))
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    script=st.lists(replies, min_size=1, max_size=4),
-    budget=st.sampled_from([0.02, 0.08, 0.2]),
-    retries=st.integers(0, 3),
-    known=st.booleans(),
-    patient=st.booleans(),
-)
-async def test_no_answer_comes_later_than_its_budget(script: list[Reply], budget: float, retries: int, known: bool, patient: bool) -> None:
-    """Whatever the agent does, in 50 ms beyond the budget the run has ended, with no more attempts than the table allows."""
-    agent = two(max_retries=retries, timeout_ms=60_000 if patient else 40)
-    health = experienced(agent) if known else some_health()
-    calls = 0
-
-    class Client:
-        async def send(self, agent: Agent, url: str, dispatch: AgentDispatch, *, timeout: float) -> AgentHandoff | AgentFailure:
-            nonlocal calls
-            seconds, fails, recoverable, retry_after = script[min(calls, len(script) - 1)]
-            calls += 1
-            await asyncio.sleep(min(seconds, timeout))
-            if seconds > timeout:
-                return down(ErrorCode.AGENT_TIMEOUT, recoverable=True)
-            if fails:
-                return replace(down(recoverable=recoverable), retry_after=retry_after)
-            return handoff_for(agent, dispatch)
-
-    started = time.monotonic()
-
-    run = await calling(Client(), health=health)(agent, some_work(budget))
-
-    assert time.monotonic() - started < budget + 0.05
-    assert run.attempts == calls <= 1 + retries
-    assert (run.handoff is None) is not (run.failure is None)

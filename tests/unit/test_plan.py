@@ -36,7 +36,7 @@ PLANS = {
     ),
     "the first agent of a pipeline, by name": (plan(CATALOG, "ml_training", "scope_definer", named=True).flow, "single"),
     "a later one, by name": (plan(CATALOG, "ml_training", "model_trainer", named=True).flow, "single"),
-    "an agent by name works alone": (plan(CATALOG, *CAUSAL, named=True, depth=THOROUGH, unsure=True).flow, "single"),
+    "an agent by name works alone": (plan(CATALOG, *CAUSAL, named=True, depth=THOROUGH, unsure=True), Plan("single", (), ())),
     "training first: the check waits": (plan(CATALOG, "ml_training", "scope_definer", others=("drift_check",)).left, ("drift_check",)),
     "deploying first: the check waits": (plan(CATALOG, "model_deploy", "model_deployer", others=("health_check",)).left, ("health_check",)),
     "checking first: training waits for a word of its own": (
