@@ -33,8 +33,8 @@ class Scope:
 
 
 def question_of(dispatch: AgentDispatch) -> str:
-    """Return the question's text, or an empty text."""
-    return context_text(dispatch, "raw_query")
+    """Return the text that is to be carried out, or an empty text: the request that a "yes" agrees to, or else the question itself."""
+    return context_text(dispatch, "request") or context_text(dispatch, "raw_query")
 
 
 def context_text(dispatch: AgentDispatch, key: str) -> str:

@@ -70,7 +70,7 @@ _WANTED = {
 
 
 _FORMS: Mapping[str | int, str] = {
-    "receives": "raw_query, user_id, session_id, conversation_history, entities, entities.TYPE (entities.brand), context or context.KEY",
+    "receives": "raw_query, request, user_id, session_id, conversation_history, entities, entities.TYPE, context or context.KEY",
     "inputs": "an earlier agent and a field of its primary_output, such as data_preparer.dataset",
     "gate": "a field of the agent's own primary_output, such as qc_report.passed",
     "env": "the name of an environment variable, such as INVOICE_AGENT_KEY",

@@ -13,9 +13,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Spelling = Annotated[str, StringConstraints(min_length=1, max_length=120)]
 Header = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
-_PARTS = (
-    rf"raw_query|user_id|session_id|conversation_history|entities(\.({'|'.join(EntityType)}))?|context(\.[A-Za-z_][A-Za-z0-9_-]{{0,63}})?"
-)
+_KEY = r"[A-Za-z_][A-Za-z0-9_-]{0,63}"
+_PARTS = rf"raw_query|request|user_id|session_id|conversation_history|entities(\.({'|'.join(EntityType)}))?|context(\.{_KEY})?"
 Received = Annotated[str, StringConstraints(pattern=f"^({_PARTS})$")]  # a part of the request
 OutputPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}(\.[A-Za-z_][A-Za-z0-9_]{0,63}){0,7}$")]
 TEMPLATE = "template"  # the fallback that needs no agent: a fixed text
@@ -68,7 +67,7 @@ class Agent(Contract):
     max_concurrent: Annotated[int, Field(ge=1, le=10_000)] = 32
     auth: AgentKey | None = None
     tls: AgentTls | None = None
-    receives: tuple[Received, ...] = ("raw_query", "entities")
+    receives: tuple[Received, ...] = ("raw_query", "request", "entities")
     required_entities: tuple[EntityType, ...] = ()
     required_output: tuple[str, ...] = ()
     required_confidence: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0

@@ -41,8 +41,9 @@ class RouteDecision(Contract):
     """Which agents should handle a request, and why.
 
     `intents` are what is asked for, in the order of carrying out; `candidates` are read off the text as a whole, so beside several intents
-    their first need not be the first intent. `propensity` is the probability with which the logged policy makes this choice; it is 1
-    while the policy is deterministic.
+    their first need not be the first intent. `asked` is the text that is carried out where it is not the question itself: the request
+    before a "yes" to Pointsman's question, or the offer that is accepted. `propensity` is the probability with which the logged policy
+    makes this choice; it is 1 while the policy is deterministic.
     """
 
     decision_id: UUID
@@ -63,5 +64,6 @@ class RouteDecision(Contract):
     propensity: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     rationale: str
     question: str | None = None
+    asked: str | None = None
     warnings: tuple[Notice, ...] = ()
     timings_ms: dict[str, float] = Field(default_factory=dict)

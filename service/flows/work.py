@@ -48,13 +48,17 @@ def unwatched(_: AgentStarted | AgentRun) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be done, whoever does it. `inputs` is what earlier steps of a pipeline brought for this one."""
+    """What is to be done, whoever does it.
+
+    `asked` is the text that is carried out where it is not the question itself; `inputs` is what earlier steps of a pipeline brought.
+    """
 
     request: OrchestratorInput
     correlation_id: str
     intent: str
     entities: tuple[ParsedEntity, ...]
     deadline: Deadline
+    asked: str | None = None
     inputs: JsonObject = field(default_factory=dict)
     progress: Progress = unwatched
 
@@ -94,13 +98,14 @@ def _context(agent: Agent, work: Work) -> JsonObject:
     request, query, wanted = work.request, work.request.parsed_query, agent.receives
     said: dict[str, JsonValue] = {
         "raw_query": query.raw_query,
+        "request": work.asked,
         "user_id": request.user_id,
         "session_id": request.session_id,
         "conversation_history": _last_said(request.conversation_history),
     }
     given = {key: value for key, value in (query.context or {}).items() if key not in said}  # which a caller cannot fake
     context: JsonObject = {key: value for key, value in given.items() if "context" in wanted or f"context.{key}" in wanted}
-    return context | {name: value for name, value in said.items() if name in wanted and value != []} | work.inputs
+    return context | {name: value for name, value in said.items() if name in wanted and value not in (None, [])} | work.inputs
 
 
 def _last_said(history: tuple[ConversationTurn, ...]) -> JsonValue:

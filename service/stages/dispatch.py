@@ -38,6 +38,7 @@ class Dispatch:
             correlation_id=correlation_id,
             intent=decision.intent or self._catalog.fallback_intent,
             entities=decision.entities,
+            asked=decision.asked,
             deadline=limit.within(flow.seconds(verdict.parts)),
             progress=progress,
         )

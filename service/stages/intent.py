@@ -34,6 +34,7 @@ class Understanding:
         intents: what is asked for, the first to be carried out first; several only where the text surely asks for several.
         confidence: probability of the first intent.
         ordered: the text says in which order.
+        asked: the text that is to be carried out, where the question is a mere answer to something.
         language: ISO 639 code of the language, where it is one that the student does not read.
         declined: all that is named is not wanted.
         practised: the student was fitted on examples of all these intents; else it knows a description only of one.
@@ -60,6 +61,7 @@ class Understanding:
     reply: Reply = Reply.SAYS
     chosen: str | None = None
     language: str | None = None
+    asked: str | None = None
 
 
 class ReadIntent:
@@ -75,7 +77,8 @@ class ReadIntent:
             admitted.unknown_intent or (not admitted.ambiguous and admitted.caller_confidence >= TRUSTED_CALLER)
         )
         if admitted.chosen is not None:
-            return Understanding((), 0.0, False, admitted.entities + admitted.earlier_entities, (), chosen=admitted.chosen)
+            entities, asked = admitted.entities + admitted.earlier_entities, last_request(admitted.history)
+            return Understanding((), 0.0, False, entities, (), chosen=admitted.chosen, asked=asked)
         if router is None or admitted.empty or admitted.social:
             alone = (Candidate(intent=caller, probability=admitted.caller_confidence),) if caller is not None else ()
             return Understanding(alone, 0.0, trusted, admitted.entities, ())
@@ -107,6 +110,7 @@ class ReadIntent:
             carried=heard.in_context and len(intents) == 1 and not heard.says(best, policy),
             reply=heard.reply,
             chosen=heard.chosen,
+            asked=last_request(admitted.history) if heard.chosen is not None else heard.text if heard.accepts else None,
             language=_language(heard, student, placed=oos_score <= policy.refuse_above),
         )
 
@@ -121,6 +125,11 @@ def _language(heard: Heard, student: Student, *, placed: bool) -> str | None:
 def said_before(history: Sequence[ConversationTurn]) -> list[Said]:
     """Return what user and assistant have said; a system message is not said to anyone."""
     return [Said(turn.content, turn.role == "user") for turn in history if turn.role != "system" and turn.content.strip()]
+
+
+def last_request(history: Sequence[ConversationTurn]) -> str | None:
+    """Return what the user said last before the assistant asked about it, or None."""
+    return next((turn.content for turn in reversed(history) if turn.role == "user" and turn.content.strip()), None)
 
 
 def read_wishes(text: str, whole: Reading, router: Router) -> Wishes:

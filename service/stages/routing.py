@@ -102,6 +102,7 @@ class Route:
             policy=router.policy.name if router else RULES_POLICY,
             rationale=choice.rationale,
             question=choice.question,
+            asked=understanding.asked if acts else None,
             warnings=admitted.warnings + choice.warnings + (_not_carried_out(planned.left) if planned else ()),
         )
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from optimizers.dataset import Row
 from optimizers.student import fit
 from service.catalog.loader import load_catalog
+from service.contracts.query import ConversationTurn
 from service.programs import Router
 from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
@@ -19,7 +20,7 @@ from service.routing.history import History
 from service.routing.label_free import packaged
 from service.stages.intent import AMBIGUOUS_CALLER, EXAMPLES, TRUSTED_CALLER, ReadIntent, Understanding, weigh_caller, weigh_scope
 from service.stages.triage import Triage
-from tests.unit.turns import a_request, a_router
+from tests.unit.turns import a_request, a_router, admitted
 
 CATALOG = load_catalog()
 TRIAGE = Triage(catalog=CATALOG, gazetteer=Gazetteer(CATALOG))
@@ -218,3 +219,20 @@ def test_an_intent_without_examples_is_read_but_marked(quick: Router, read: Read
 
     assert (found.intents, found.practised) == (("weather",), False)
     assert read("Where are we below our potential for Kisqali?").practised
+
+
+BEFORE = (ConversationTurn(content="hi"), ConversationTurn(content="train a churn model without rep_id"))
+ASKED = ConversationTurn(role="assistant", content="Do you want to train or retrain a model?")
+
+
+def test_a_yes_to_the_services_own_question_carries_out_the_request_before_it() -> None:
+    """What the agent is told is what the user asked for, with all its details, not "yes"."""
+    understanding = ReadIntent(History())(admitted(text="yes", history=(*BEFORE, ASKED), chosen="ml_training"), None)
+
+    assert (understanding.chosen, understanding.asked) == ("ml_training", "train a churn model without rep_id")
+
+
+@pytest.mark.parametrize("history", [(), (ASKED,)], ids=["nothing said", "the assistant alone"])
+def test_where_nothing_was_asked_before_there_is_nothing_else_to_carry_out(history: tuple[ConversationTurn, ...]) -> None:
+    """The choice stands by itself."""
+    assert ReadIntent(History())(admitted(text="yes", history=history, chosen="ml_training"), None).asked is None

@@ -53,7 +53,15 @@ def test_an_agent_receives_what_it_declares(receives: tuple[str, ...], context: 
 
 def test_without_a_declaration_it_is_the_question_and_its_entities() -> None:
     """The least that an agent can work with is the default."""
-    assert Agent.model_fields["receives"].default == ("raw_query", "entities")
+    assert Agent.model_fields["receives"].default == ("raw_query", "request", "entities")
+
+
+def test_what_a_mere_answer_agrees_to_is_told_beside_it() -> None:
+    """The agent need not find out what "yes" means; where the question speaks for itself there is nothing to add."""
+    answer = told("raw_query", "request", work=some_work(request=a_request("yes"), asked="Train a churn model."))
+
+    assert answer.payload.context == {"raw_query": "yes", "request": "Train a churn model."}
+    assert told("raw_query", "request").payload.context == {"raw_query": "Did it?"}
 
 
 def test_a_conversation_that_has_not_begun_is_not_sent() -> None:
