@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers lock clean
+.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers bench-dispatch lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,11 @@ bench-peers: install-dev ## Compare the student with other routers: make bench-p
 	@$(BIN)/uv pip install -q --python .venv-peers/bin/python --no-deps -r requirements.lock
 	@$(BIN)/uv pip install -q --python .venv-peers/bin/python -r tests/bench/peers.txt
 	@.venv-peers/bin/python -m tests.bench.peers --data $(DATA)
+
+bench-dispatch: install-dev bootstrap ## Measure the service's overhead beside two other orchestrators
+	@test -x .venv-orchestrators/bin/python || $(PYTHON) -m venv .venv-orchestrators
+	@$(BIN)/uv pip install -q --python .venv-orchestrators/bin/python -r tests/bench/orchestrators.txt
+	@$(BIN)/python -m tests.bench.overhead --peers .venv-orchestrators/bin/python
 
 lock: ## Resolve the dependencies anew
 	echo uv | $(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-header - -o requirements-installer.lock

@@ -1,10 +1,14 @@
 """The only place that names concrete adapters: settings in, `Services` out, and everything that was opened closed again."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
@@ -13,7 +17,9 @@ from service.adapters.router_source import RouterSource
 from service.adapters.sql_store import SqlStore
 from service.catalog.coverage import name_some, say_described_only, without_examples
 from service.catalog.loader import load_catalog
-from service.catalog.model import Catalog
+from service.catalog.model import Agent, Catalog
+from service.contracts.dispatch import AgentDispatch
+from service.contracts.handoff import AgentHandoff
 from service.contracts.surface import AgentListing, IntentListing, Readiness
 from service.errors import ConfigurationError
 from service.flows.agent_call import CallAgent
@@ -26,7 +32,7 @@ from service.keys import Keys
 from service.logs import RequestLog
 from service.metrics import Metrics
 from service.pipeline import Pipeline, Stages
-from service.ports import AgentCalled, AgentClient, Observer, Predictors, ProgramSource, RequestDone, StageDone, Store
+from service.ports import AgentCalled, AgentClient, AgentFailure, Observer, Predictors, ProgramSource, RequestDone, StageDone, Store
 from service.programs import Programs, Router
 from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
@@ -41,8 +47,12 @@ from service.stages.routing import Route
 from service.stages.synthesis import Synthesize
 from service.stages.triage import Triage
 
+if TYPE_CHECKING:
+    from service.adapters.a2a_agents import A2aAgents
+
 log = logging.getLogger(__name__)
 ROUTER_RETRY = 5.0  # seconds between attempts to find a champion
+SWITCH_SECONDS = 0.0005  # the event loop waits this long, not 5 ms, for the interpreter while a thread decides
 DECIDING = 4  # decisions at once: they are work for the processor, and more of them only share it
 RESERVED = 8  # one part in so many of the dispatches is for the critical path only
 CHAMPION_CHECK = 20.0  # seconds that the last good version serves before the registry is asked
@@ -116,6 +126,33 @@ class Observers:
             observer.notice(event)
 
 
+class Agents:
+    """Sends each dispatch by the protocol of its agent; a2a-sdk takes a second to import, so only where an agent speaks it."""
+
+    def __init__(self, agents: Sequence[Agent]) -> None:
+        self._a2a = _open_a2a([agent for agent in agents if agent.protocol == "a2a"])
+        self._http = HttpAgents(agent for agent in agents if agent.protocol == "http")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.close()
+        if self._a2a is not None:
+            await self._a2a.close()
+
+    async def send(self, agent: Agent, url: str, dispatch: AgentDispatch, *, timeout: float) -> AgentHandoff | AgentFailure:
+        """Send one dispatch; see `AgentClient`."""
+        client = self._a2a if agent.protocol == "a2a" and self._a2a is not None else self._http
+        return await client.send(agent, url, dispatch, timeout=timeout)
+
+
+def _open_a2a(agents: Sequence[Agent]) -> A2aAgents | None:
+    if not agents:
+        return None
+    from service.adapters.a2a_agents import A2aAgents
+
+    return A2aAgents(agents)
+
+
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """Open everything that the settings ask for, and close it again.
@@ -128,10 +165,11 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         raise ConfigurationError(f"POINTSMAN_HOST={settings.host} is reachable from outside, so POINTSMAN_API_KEYS must be set.")
     loading = asyncio.create_task(asyncio.to_thread(Encoder, settings.encoder, threads=settings.encoder_threads))  # beside all else
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
-    programs, store, agents = Programs(), SqlStore(settings.database_url), HttpAgents(catalog.agents)
+    programs, store, agents = Programs(), SqlStore(settings.database_url), Agents(catalog.agents)
     health = Health(slots=Slots(settings.max_dispatches, most_waiting=settings.max_waiting, reserved=settings.max_dispatches // RESERVED))
     deciding = Slots(DECIDING, most_waiting=settings.max_waiting)
     metrics = Metrics(programs, lambda: health.states(catalog.agents))
+    sys.setswitchinterval(SWITCH_SECONDS)
     with threadpool_limits(1):  # a request's matrix products are small: more BLAS threads only wait for each other
         async with _predictors(settings) as predictors, _opened(store, agents):
             pipeline = assemble(
@@ -181,7 +219,7 @@ def assemble(
 
 
 @asynccontextmanager
-async def _opened(store: SqlStore, agents: HttpAgents) -> AsyncIterator[None]:
+async def _opened(store: SqlStore, agents: Agents) -> AsyncIterator[None]:
     await store.open()
     try:
         yield

@@ -38,7 +38,6 @@ app.add_typer(bench_app, name="bench")
 out, err = Console(), Console(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 T = TypeVar("T")
-GRACE_SECONDS = 20  # less than the 30 s that Kubernetes waits
 
 
 def _turn(text: str) -> ConversationTurn:
@@ -64,9 +63,18 @@ FOLLOW_UP = '"and in the Midwest?" --history "user: Did the rep visits lift Kisq
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; default POINTSMAN_HOST or 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; default POINTSMAN_PORT or 8100.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that share the port; one uses about one and a half cores.")] = 1,
 ) -> None:
     """Serve the HTTP API until Ctrl-C."""
-    _run(_serve(host, port))
+    if workers == 1:
+        _run(_serve(host, port))
+        return
+    from service.workers import serve_together
+
+    try:
+        serve_together(read_settings(host=host, port=port), workers)
+    except ConfigurationError as exc:
+        raise _exit(str(exc)) from exc
 
 
 @app.command(epilog="Example: `pointsman agents --port 8101`\n\nA drill (docs/drills.md): `pointsman agents --faults drill.yaml`")
@@ -168,6 +176,7 @@ async def _serve(host: str | None, port: int | None) -> None:
     from service.api.app import create_app
     from service.bootstrap import open_services
     from service.logs import configure_logs
+    from service.workers import SERVING
 
     settings = read_settings(host=host, port=port)
     configure_logs(settings.log_level)
@@ -176,15 +185,7 @@ async def _serve(host: str | None, port: int | None) -> None:
         app_ = create_app(settings, opener=lambda _: nullcontext(services))
         gc.freeze()  # and none of it needs to be looked at again
         gc.enable()
-        config = uvicorn.Config(
-            app_,
-            host=settings.host,
-            port=settings.port,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
+        config = uvicorn.Config(app_, host=settings.host, port=settings.port, **SERVING)
         await uvicorn.Server(config).serve()
 
 
@@ -201,8 +202,11 @@ async def _route(text: str, history: tuple[ConversationTurn, ...]) -> "RouteDeci
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
+    import uvloop
+
     try:
-        return asyncio.run(work)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(work)
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
     except ValidationError as exc:

@@ -35,6 +35,7 @@ class ErrorCode(StrEnum):
     AGENT_UNAVAILABLE = "agent_unavailable"
     SATURATED = "saturated"
     HANDOFF_INVALID = "handoff_invalid"
+    CARD_INVALID = "card_invalid"
     DISPATCH_MISMATCH = "dispatch_mismatch"
     STATUS_INVALID = "status_invalid"
     OUTPUT_MISSING = "output_missing"

@@ -33,7 +33,8 @@ class AgentFailure:
     """An agent gave no usable handoff.
 
     `unavailable` tells availability (refused, down, overloaded) from a bad answer; `may_have_run` says that the work may have been
-    started, so that repeating it is safe for idempotent agents only; `retry_after` are the seconds for which it asks to be left alone.
+    started, so that repeating it is safe for idempotent agents only; `retry_after` are the seconds for which it asks to be left alone;
+    `error_type` is the agent's own word for what it lacks.
     """
 
     code: ErrorCode
@@ -43,6 +44,7 @@ class AgentFailure:
     latency_ms: int
     may_have_run: bool = False
     retry_after: float | None = None
+    error_type: str | None = None
 
 
 class AgentClient(Protocol):

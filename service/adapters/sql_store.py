@@ -36,6 +36,8 @@ BATCH = 64
 READERS = 2
 FAILURES = (SQLAlchemyError, sqlite3.Error, OSError, ValueError)  # ValueError: a row that cannot be encoded, or is not what was written
 
+_KNOWN = sa.select(sa.literal(1)).where(col(Decision.tenant) == sa.bindparam("tenant"), col(Decision.query_id) == sa.bindparam("query_id"))
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -83,7 +85,7 @@ class SqlStore:
 
     async def by_query(self, tenant: str, query_id: UUID) -> Receipt | None:
         """Return the receipt of the tenant's query, or None."""
-        return await self._ask(self._reads, _find, self._require_engine(), tenant, None, query_id)
+        return await self._ask(self._reads, _find_repeated, self._require_engine(), tenant, query_id)
 
     async def by_decision(self, tenant: str, decision_id: UUID) -> Receipt | None:
         """Return the receipt of the tenant's decision, or None."""
@@ -184,6 +186,13 @@ def _insert_or_find(connection: Connection, receipt: Receipt) -> Receipt | Excep
     except FAILURES as exc:
         return exc
     return receipt
+
+
+def _find_repeated(engine: Engine, tenant: str, query_id: UUID) -> Receipt | None:
+    """Look a query up that is most likely new: the key alone first, which is a fifth of the work."""
+    with engine.connect() as connection:
+        known = connection.execute(_KNOWN, {"tenant": tenant, "query_id": str(query_id)}).first()
+    return None if known is None else _find(engine, tenant, None, query_id)
 
 
 def _find(bind: Engine | Connection, tenant: str, decision_id: UUID | None, query_id: UUID | None) -> Receipt | None:

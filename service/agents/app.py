@@ -1,25 +1,33 @@
-"""The ASGI app of the built-in agents: `POST /agents/{name}`, `GET /agents`, `GET /healthz`. It knows no agent's work.
+"""The ASGI app of the built-in agents: `POST /agents/{name}`, `GET /agents`, `GET /healthz`, `/a2a/explainer`. It knows no agent's work.
 
 Importing this module loads none of pandas, scipy, scikit-learn, statsmodels or dowhy: they load in the background after the start.
 """
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.types import Message, Receive, Scope, Send
 
 from service.agents.directory import AGENTS, loaded_agents, run_agent
 from service.agents.finding import Run
 from service.agents.warmup import WarmUp
 from service.contracts.dispatch import AgentDispatch, DispatchEnvelope
 from service.contracts.handoff import AgentHandoff, HandoffEnvelope, HandoffStatus
+
+if TYPE_CHECKING:
+    from service.agents.a2a_server import A2aServer
 
 WORKERS = 4
 MOST_WAITING = 64
@@ -68,10 +76,50 @@ class Workers:
         self._taken -= 1
 
 
+class A2aDoor:
+    """Leads to the agents that speak A2A. What they need is imported with the first request, and a request is bounded as elsewhere."""
+
+    def __init__(self, workers: Workers) -> None:
+        """Import nothing yet."""
+        self._workers = workers
+        self._opening = asyncio.Lock()
+        self._server: A2aServer | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or turn it away."""
+        if self._workers.is_full and scope["method"] == "POST":
+            await _busy()(scope, receive, send)
+            return
+        read = 0
+
+        async def receive_bounded() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > LARGEST_BODY:
+                raise HTTPException(413)  # the SDK makes an answer of JSON-RPC of it
+            return message
+
+        await (await self._open())(scope, receive_bounded, send)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        if self._server is not None:
+            await self._server.close()
+
+    async def _open(self) -> A2aServer:
+        async with self._opening:
+            if self._server is None:
+                module = await asyncio.to_thread(import_module, "service.agents.a2a_server")
+                self._server = module.A2aServer(self._workers.run)
+            return self._server
+
+
 def create_agents_app(*, warm_up: bool = True) -> Starlette:
     """Return the app. The warm-up begins with the app's lifespan and holds back no request."""
     workers = Workers()
     warmth = WarmUp()
+    a2a = A2aDoor(workers)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -79,6 +127,7 @@ def create_agents_app(*, warm_up: bool = True) -> Starlette:
             warmth.start()
         yield
         warmth.stop()
+        await a2a.close()
         workers.close()
 
     async def dispatch_to_agent(request: Request) -> Response:
@@ -87,7 +136,7 @@ def create_agents_app(*, warm_up: bool = True) -> Starlette:
         if isinstance(dispatch, Response):
             return dispatch
         if workers.is_full:
-            return _problem(503, f"{WORKERS + MOST_WAITING} dispatches are already taken.", headers={"Retry-After": "1"})
+            return _busy()
         handoff = await workers.run(name, dispatch)
         return Response(HandoffEnvelope(handoff=handoff).model_dump_json(), media_type="application/json")
 
@@ -109,10 +158,15 @@ def create_agents_app(*, warm_up: bool = True) -> Starlette:
             Route("/agents/{name}", dispatch_to_agent, methods=["POST"]),
             Route("/agents", list_agents, methods=["GET"]),
             Route("/healthz", report_health, methods=["GET"]),
+            Mount("/a2a", a2a),
         ],
         exception_handlers={HTTPException: _handle_http_exception},
         lifespan=lifespan,
     )
+
+
+def _busy() -> Response:
+    return _problem(503, f"{WORKERS + MOST_WAITING} dispatches are already taken.", headers={"Retry-After": "1"})
 
 
 async def _accept(name: str, request: Request) -> AgentDispatch | Response:

@@ -1,4 +1,4 @@
-"""What routes need, as `Annotated` aliases over the lifespan's state."""
+"""What routes need, as `Annotated` aliases over the lifespan's state. All coroutines: FastAPI sends plain functions through a thread."""
 
 import ipaddress
 from typing import Annotated, TypedDict, cast
@@ -16,14 +16,14 @@ class State(TypedDict):
     services: Services
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:
     return cast(Services, request.state.services)
 
 
 ServicesDep = Annotated[Services, Depends(_services)]
 
 
-def _caller(request: Request, services: ServicesDep) -> Caller:
+async def _caller(request: Request, services: ServicesDep) -> Caller:
     if not services.keys.callers and request.client is not None and not _is_loopback(request.client.host):
         raise Unauthenticated("Without POINTSMAN_API_KEYS this service answers on loopback only.")
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -39,7 +39,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _request_id(request: Request) -> str:
+async def _request_id(request: Request) -> str:
     return cast(str, request.state.request_id)
 
 

@@ -12,6 +12,7 @@ from service.contracts.notice import Notice
 from service.errors import ErrorCode
 from service.ports import AgentFailure
 
+MAX_TYPE = 64  # characters of its error type
 MAX_REASON = 500  # characters of an agent's error message that are passed on
 
 
@@ -33,7 +34,8 @@ def check_handoff(agent: Agent, dispatch: AgentDispatch, handoff: AgentHandoff) 
     if execution.status is HandoffStatus.TIMEOUT:
         return replace(fail(ErrorCode.AGENT_TIMEOUT, f"{agent.name} ran out of time: {said}", recoverable=True), may_have_run=True)
     if execution.status is HandoffStatus.FAILED:
-        return fail(ErrorCode.AGENT_ERROR, f"{agent.name} failed: {said}", recoverable=handoff.errors.recoverable)
+        failure = fail(ErrorCode.AGENT_ERROR, f"{agent.name} failed: {said}", recoverable=handoff.errors.recoverable)
+        return replace(failure, error_type=(handoff.errors.error_type or "")[:MAX_TYPE] or None)
     missing = [name for name in agent.required_output if name not in handoff.result.primary_output]
     if missing:
         return fail(ErrorCode.OUTPUT_MISSING, f"{agent.name} left out {', '.join(missing)}")

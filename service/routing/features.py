@@ -47,16 +47,21 @@ class Lexicon:
 
     def known_pairs(self, tokens: Tokens) -> float:
         """Return the share of the bigrams of a text that the lexicon knows, 0 to 1; 1 for a text without any."""
-        pairs = grams(tokens)[len(tokens) :]
-        return float(np.isin(np.array(pairs, np.int64), self.keys).mean()) if pairs else 1.0
+        pairs = np.array(grams(tokens)[len(tokens) :], np.int64)
+        return float(self._find(pairs)[1].mean()) if len(pairs) else 1.0
 
     def weigh(self, tokens: Tokens) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the columns of the known grams of a text and their weights, which have L2 norm 1 (or are empty)."""
         found = np.unique(np.array(grams(tokens), np.int64), return_counts=True)
-        columns = np.searchsorted(self.keys, found[0])
-        known = columns < len(self.keys)
-        known[known] = self.keys[columns[known]] == found[0][known]
+        columns, known = self._find(found[0])
         columns, counts = columns[known], found[1][known]
         weights = (1.0 + np.log(counts)) * self.idf[columns]
         norm = float(np.linalg.norm(weights))
         return columns, (weights / norm if norm > 0.0 else weights).astype(np.float32)
+
+    def _find(self, keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Return the column of each key, and whether it is one; the keys are sorted, so a search of the sorted ones is enough."""
+        columns = np.searchsorted(self.keys, keys)
+        known = columns < len(self.keys)
+        known[known] = self.keys[columns[known]] == keys[known]
+        return columns, known

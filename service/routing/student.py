@@ -11,7 +11,6 @@ It knows nothing of agents, thresholds or requests.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +124,7 @@ class Student:
         self.examples = examples
         self.inside = np.array([i for i, label in enumerate(weights.labels) if label != OUT_OF_SCOPE], np.int64)
         self._outside = np.array([i for i, label in enumerate(weights.labels) if label == OUT_OF_SCOPE], np.int64)
+        self._unwanted = np.array([i for i, example in enumerate(examples) if example.label == OUT_OF_SCOPE], np.int64)
         self.practised = tuple(label for label in weights.labels if label != OUT_OF_SCOPE)
         self.labels = descriptions.labels if descriptions is not None else self.practised
         self._descriptions = descriptions
@@ -193,8 +193,12 @@ class Student:
     def nearest(self, vector: Matrix, count: int) -> list[Example]:
         """Return the `count` in-scope examples with the highest cosine similarity, nearest first."""
         cosines = self.weights.landmarks[: len(self.examples)] @ (vector @ self.weights.projection)
-        order = np.argsort(-cosines, kind="stable")
-        return list(islice((self.examples[i] for i in order if self.examples[i].label != OUT_OF_SCOPE), count))
+        cosines[self._unwanted] = -np.inf
+        most = min(count, len(cosines) - len(self._unwanted))
+        if most == 0:
+            return []
+        chosen = np.argpartition(-cosines, most - 1)[:most]  # a sort of all of them takes ten times longer
+        return [self.examples[i] for i in chosen[np.lexsort((chosen, -cosines[chosen]))].tolist()]
 
     def save(self, path: Path) -> None:
         """Write the student to one safetensors file: arrays as tensors, the rest as JSON metadata."""

@@ -86,5 +86,7 @@ def _describe(run: AgentRun) -> JsonValue:
         "latency_ms": run.latency_ms,
         "dispatch_id": str(run.handoff.dispatch_id) if run.handoff else None,
         "handoff": run.handoff.model_dump(mode="json") if run.handoff else None,
-        "failure": {"code": run.failure.code.value, "detail": run.failure.detail} if run.failure else None,
+        "failure": {"code": run.failure.code.value, "detail": run.failure.detail, "error_type": run.failure.error_type}
+        if run.failure
+        else None,
     }

@@ -16,7 +16,7 @@ import aiohttp
 import numpy as np
 
 
-async def run(url: str, texts: list[str], rate: float, seconds: float, seed: int) -> dict[str, object]:
+async def run(url: str, texts: list[dict[str, str]], rate: float, seconds: float, seed: int, *, intent: bool) -> dict[str, object]:
     """Send `rate` requests a second for `seconds`; return the times in milliseconds, the statuses and the throughput."""
     random = np.random.default_rng(seed)
     starts = np.cumsum(random.exponential(1.0 / rate, size=int(rate * seconds * 1.5) + 10))
@@ -29,7 +29,10 @@ async def run(url: str, texts: list[str], rate: float, seconds: float, seed: int
 
         async def one(number: int) -> None:
             await asyncio.sleep(max(0.0, begun + starts[number] - time.perf_counter()))
-            query = {"query_id": str(uuid4()), "raw_query": texts[number % len(texts)]}
+            question = texts[number % len(texts)]
+            query: dict[str, object] = {"query_id": str(uuid4()), "raw_query": question["text"]}
+            if intent:
+                query |= {"intent": question["intent"], "confidence": 0.95, "entities": []}
             body = {"parsed_query": query, "user_id": "bench", "session_id": f"s-{number}"}
             try:
                 async with session.post(url, json=body) as response:
@@ -49,12 +52,15 @@ def main() -> None:
     """Read the arguments, run, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
-    parser.add_argument("--texts", type=Path, required=True, help="a JSON list of questions")
+    parser.add_argument("--texts", type=Path, required=True, help="a JSON list of {text, intent}")
     parser.add_argument("--rate", type=float, required=True, help="requests a second")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--intent", action="store_true", help="send the intent, as a caller with a language layer of its own does")
     given = parser.parse_args()
-    print(json.dumps(asyncio.run(run(given.url, json.loads(given.texts.read_text()), given.rate, given.seconds, given.seed))))  # noqa: T201
+    texts = json.loads(given.texts.read_text())
+    result = asyncio.run(run(given.url, texts, given.rate, given.seconds, given.seed, intent=given.intent))
+    print(json.dumps(result))  # noqa: T201
 
 
 if __name__ == "__main__":

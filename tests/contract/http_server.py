@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -10,13 +11,12 @@ from uuid import uuid4
 
 from pydantic import AnyHttpUrl
 
-from service.adapters.http_agents import HttpAgents
 from service.catalog.loader import load_catalog
 from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
-from service.flows.work import build_dispatch
-from service.ports import AgentFailure
+from service.flows.work import Work, build_dispatch
+from service.ports import AgentClient, AgentFailure
 from tests.fakes import handoff_for
 from tests.unit.turns import some_work
 
@@ -63,7 +63,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(answer: Answer) -> AsyncIterator[Server]:
+async def serving(answer: Answer, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     """Serve on a free port of loopback, and end every connection at the end."""
     state = Server(answer)
     tasks: set[asyncio.Task[None]] = set()
@@ -75,7 +75,7 @@ async def serving(answer: Answer) -> AsyncIterator[Server]:
         with suppress(asyncio.CancelledError):
             await state.serve(reader, writer)
 
-    server = await asyncio.start_server(track, "127.0.0.1", 0)
+    server = await asyncio.start_server(track, "127.0.0.1", 0, ssl=tls)
     state.port = server.sockets[0].getsockname()[1]
     try:
         yield state
@@ -120,15 +120,18 @@ async def hanging(server: Server, request: Request, writer: Writer) -> None:
     await asyncio.sleep(60)
 
 
-def agent_at(*ports: int, name: str = "causal_impact", timeout_ms: int = int(TIMEOUT * 1_000), **fields: Any) -> Agent:
+def agent_at(
+    *ports: int, name: str = "causal_impact", timeout_ms: int = int(TIMEOUT * 1_000), scheme: str = "http", **fields: Any
+) -> Agent:
     """Return an agent that listens on the given ports."""
-    urls = tuple(AnyHttpUrl(f"http://127.0.0.1:{port}/agents/{name}") for port in ports)
+    urls = tuple(AnyHttpUrl(f"{scheme}://127.0.0.1:{port}/agents/{name}") for port in ports)
     return CATALOG.agent[name].model_copy(update={"urls": urls, "timeout_ms": timeout_ms, **fields})
 
 
-async def send(client: HttpAgents, agent: Agent, *, timeout: float = AMPLE) -> AgentHandoff | AgentFailure:
+async def send(client: AgentClient, agent: Agent, *, timeout: float = AMPLE, work: Work | None = None) -> AgentHandoff | AgentFailure:
     """Send some work to the first address of an agent."""
-    return await client.send(agent, str(agent.urls[0]), build_dispatch(agent, some_work(), timeout, uuid4()), timeout=timeout)
+    dispatch = build_dispatch(agent, work or some_work(), timeout, uuid4())
+    return await client.send(agent, str(agent.urls[0]), dispatch, timeout=timeout)
 
 
 def good(request: Request, agent: Agent = CATALOG.agent["causal_impact"]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def test_the_record_is_json_and_holds_every_stages_output() -> None:
     }
     failed, answered = record["dispatch"]
     assert (failed["agent"], failed["attempts"], failed["dispatch_id"], failed["handoff"]) == ("causal_impact", 3, None, None)
-    assert failed["failure"] == {"code": "agent_unavailable", "detail": "the agent failed as scripted"}
+    assert failed["failure"] == {"code": "agent_unavailable", "detail": "the agent failed as scripted", "error_type": None}
     assert (answered["agent"], answered["failure"]) == ("explainer", None)
     assert answered["handoff"]["dispatch_id"] == answered["dispatch_id"]
 

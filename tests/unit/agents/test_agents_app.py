@@ -15,6 +15,7 @@ import pytest
 from service.agents import directory
 from service.agents.app import LARGEST_BODY, MOST_WAITING, WORKERS, create_agents_app
 from service.agents.finding import Finding
+from service.catalog.loader import load_catalog
 from service.contracts.dispatch import AgentDispatch, DispatchEnvelope
 from service.contracts.handoff import HandoffEnvelope, HandoffStatus
 
@@ -87,14 +88,7 @@ def test_the_agents_are_listed_with_their_tiers() -> None:
     """The tiers are the contract's."""
     agents = call(lambda client: client.get("/agents")).json()["agents"]
 
-    assert {one["name"]: one["tier"] for one in agents} == {
-        "causal_impact": 2,
-        "gap_analyzer": 2,
-        "health_score": 3,
-        "drift_monitor": 3,
-        "prediction_synthesizer": 4,
-        "explainer": 5,
-    }
+    assert {one["name"]: one["tier"] for one in agents} == {agent.name: agent.tier for agent in load_catalog().agents}
     assert all(one["description"].endswith(".") for one in agents)
 
 

@@ -1,0 +1,1 @@
+"""What a model relies on: importance, overlap, leakage, selection, and the report."""

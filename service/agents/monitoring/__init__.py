@@ -1,0 +1,1 @@
+"""Metrics of the platform: read from Prometheus or a metrics page, and summed up."""

@@ -1,0 +1,1 @@
+"""How an effect differs: the groups, the estimates, their tests and their ranking."""

@@ -1,0 +1,1 @@
+"""From a wish for a model to a fitted one: scope, table, checks, families, search, fit and metrics."""

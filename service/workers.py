@@ -1,0 +1,39 @@
+"""How the service is served: what one process and several have in common, and several that share one port.
+
+Several share the database and nothing else: breakers, budgets and slots are each process's own.
+"""
+
+import os
+from typing import Any, TypedDict
+
+import uvicorn
+
+from service.listening import require_free_port
+from service.settings import Settings
+
+GRACE_SECONDS = 20  # less than the 30 s that Kubernetes waits
+
+
+class _Serving(TypedDict):
+    log_config: None
+    access_log: bool
+    server_header: bool
+    timeout_graceful_shutdown: int
+    loop: Any
+    http: Any
+
+
+SERVING = _Serving(
+    log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_SECONDS, loop="uvloop", http="httptools"
+)
+
+
+def serve_together(settings: Settings, workers: int) -> None:
+    """Serve by several processes until Ctrl-C; one that dies is replaced.
+
+    Raises:
+        ConfigurationError: the port is taken.
+    """
+    require_free_port(settings.host, settings.port, "Set POINTSMAN_PORT to another port.")
+    os.environ |= {"POINTSMAN_HOST": settings.host, "POINTSMAN_PORT": str(settings.port)}  # which the processes read their settings from
+    uvicorn.run("service.api.app:create_app", factory=True, host=settings.host, port=settings.port, workers=workers, **SERVING)

@@ -1,0 +1,159 @@
+"""Checks gaps with pandas group sums, and their intervals with a bootstrap of its own (whole HCPs, drawn by index)."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from service.agents.sample_data import Snapshot
+from tests.golden_checks.question import calendar_window, check_period_is_absent, check_scope, check_unknown_name, said_period
+
+BANDS = {"decile 1-3": (1, 3), "decile 4-7": (4, 7), "decile 8-10": (8, 10)}
+MEASURES = ("trx", "nrx", "market_share", "conversion_rate", "calls", "emails", "samples")
+DRAWS = 250
+USUAL_WEEKS = 26
+
+
+def check(query: str, handoff: dict[str, Any], data: Snapshot) -> None:
+    """Verify one answer; raise AssertionError where it does not fit the data."""
+    if handoff["execution"]["status"] == "failed":
+        _check_refusal(query, handoff["errors"], data)
+        return
+    found, result = handoff["result"]["primary_output"], handoff["result"]
+    rows = check_scope(query, found["scope"], data)
+    start, stop = _window(query, found, data)
+    brands, regions = (sorted(data.hcps.loc[rows, name].unique()) for name in ("brand", "region"))
+    gaps = {brand: _Brand(data, brand, start, stop, found) for brand in brands}
+    leading: dict[tuple[str, str], Any] = {}
+    for row in found["ranked"]:
+        own = gaps[row["brand"]].regions.loc[row["region"]]
+        _check_row(row, own, gaps[row["brand"]].drawn_regions[row["region"]])
+        leading[row["brand"], row["region"]] = gaps[row["brand"]].drawn_regions[row["region"]]
+    expected = {(brand, region) for brand in brands for region in regions if region not in gaps[brand].benchmark}
+    assert {(row["brand"], row["region"]) for row in found["ranked"]} == expected, "not every region below the benchmark is listed"
+    assert [row["gap"] for row in found["ranked"]] == sorted((row["gap"] for row in found["ranked"]), reverse=True)
+    assert [row["rank"] for row in found["ranked"]] == list(range(1, len(found["ranked"]) + 1))
+    for row in found["segments"]:
+        own = gaps[row["brand"]].cells.loc[(row["region"], row["segment"])]
+        _check_row(row, own, gaps[row["brand"]].drawn_cells[row["region"], row["segment"]])
+    observed = sum(gaps[brand].regions.loc[regions, "observed"].sum() for brand in brands)
+    assert abs(found["observed"] - observed) <= 1e-4 * observed, f"{observed} are observed"
+    _check_total(found, gaps, leading)
+    _check_confidence(found, result, gaps, leading, regions)
+    _check_sentences(found, result)
+
+
+class _Brand:
+    """One brand's regions and cells: observed and attainable TRx a week, and gaps of DRAWS bootstrap draws."""
+
+    def __init__(self, data: Snapshot, brand: str, start: int, stop: int, found: dict[str, Any]) -> None:
+        inside = (data.hcps["brand"] == brand).to_numpy()
+        frame = data.hcps.loc[inside, ["region", "decile"]].copy()
+        frame["band"] = [next(name for name, (low, high) in BANDS.items() if low <= decile <= high) for decile in frame["decile"]]
+        for name in ("trx", "market_trx"):
+            frame[name] = data.weekly[name][start:stop, inside].sum(axis=0) / (stop - start)
+        self.benchmark = {row["region"] for row in found["benchmarks"] if row["brand"] == brand}
+        self.cells = self._measure(frame)
+        self.regions = self.cells.groupby(level=0).sum()
+        draw = np.random.default_rng(29)
+        drawn = [frame.iloc[draw.integers(0, len(frame), len(frame))] for _ in range(DRAWS)]
+        measured = [self._measure(one) for one in drawn]
+        self.drawn_cells = pd.DataFrame([(one["attainable"] - one["observed"]) for one in measured]).reset_index(drop=True)
+        self.drawn_regions = self.drawn_cells.T.groupby(level=0).sum().T
+        self._check_benchmark(frame, [self._standard_share(one) for one in drawn])
+
+    def _measure(self, frame: pd.DataFrame) -> pd.DataFrame:
+        sums = frame.groupby(["region", "band"])[["trx", "market_trx"]].sum()
+        best = sums[sums.index.get_level_values(0).isin(self.benchmark)].groupby(level=1).sum()
+        share = (best["trx"] / best["market_trx"]).reindex(sums.index.get_level_values(1)).to_numpy()
+        return pd.DataFrame({"observed": sums["trx"], "attainable": sums["market_trx"] * share})
+
+    @staticmethod
+    def _standard_share(frame: pd.DataFrame) -> pd.Series:
+        """Each region's share at the brand's own mix of decile bands."""
+        sums = frame.groupby(["region", "band"])[["trx", "market_trx"]].sum()
+        mix = frame.groupby("band")["market_trx"].sum() / frame["market_trx"].sum()
+        return (sums["trx"] / sums["market_trx"]).unstack().mul(mix, axis=1).sum(axis=1)
+
+    def _check_benchmark(self, frame: pd.DataFrame, drawn: list[pd.Series]) -> None:
+        """The best region belongs to the benchmark; another one does unless it is plainly below it."""
+        share = self._standard_share(frame)
+        best = share.idxmax()
+        assert best in self.benchmark, f"{best} has the highest share and is no benchmark"
+        for region in share.index:
+            below = np.mean([one[best] > one[region] for one in drawn])
+            assert region not in self.benchmark or below <= 0.998 or region == best, f"{region} is below {best} and yet a benchmark"
+            assert region in self.benchmark or below >= 0.93, f"{region} is not measurably below {best}"
+
+
+def _check_refusal(query: str, errors: dict[str, Any], data: Snapshot) -> None:
+    message = errors["error_message"]
+    assert errors["error_type"] in {"unknown_entity", "missing_data"}, errors
+    if "no week in" in message:
+        check_period_is_absent(message, data)
+        return
+    check_unknown_name(query, message, data, MEASURES)
+
+
+def _window(query: str, found: dict[str, Any], data: Snapshot) -> tuple[int, int]:
+    stop = next(at for at, end in enumerate(data.week_ends, start=1) if end.isoformat() == found["last_week"])
+    start = stop - found["weeks"]
+    said = said_period(query)
+    window = calendar_window(said, data) if said else None
+    if window is not None:
+        assert (start, stop) == window, f"the question names {said}, the answer is for the weeks {start} to {stop}"
+    elif said is None:
+        assert (start, stop) == (data.weeks - USUAL_WEEKS, data.weeks)
+    return start, stop
+
+
+def _check_row(row: dict[str, Any], own: pd.Series, drawn: pd.Series) -> None:
+    gap = own["attainable"] - own["observed"]
+    for name, value in (("observed", own["observed"]), ("attainable", own["attainable"]), ("gap", gap)):
+        assert abs(row[name] - value) <= 0.11, f"{row['brand']} in the {row['region']}: {name} is {value}, not {row[name]}"
+    assert abs(row["attainment"] - own["observed"] / own["attainable"]) <= 0.001
+    _check_interval((row["low"], row["high"]), drawn)
+
+
+def _check_interval(told: tuple[float, float], drawn: pd.Series) -> None:
+    """Two bootstraps of a few hundred draws agree within a quarter of the interval's width."""
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    slack = 0.25 * (high - low) + 0.1
+    assert abs(told[0] - low) <= slack, f"the interval is {low:.1f} to {high:.1f}, not {told}"
+    assert abs(told[1] - high) <= slack, f"the interval is {low:.1f} to {high:.1f}, not {told}"
+
+
+def _check_total(found: dict[str, Any], gaps: dict[str, _Brand], leading: dict[tuple[str, str], Any]) -> None:
+    total = sum(
+        float(gaps[brand].regions.loc[region, "attainable"] - gaps[brand].regions.loc[region, "observed"]) for brand, region in leading
+    )
+    assert abs(found["total_gap"] - total) <= 1e-4 * total + 1e-3, f"the gaps add up to {total}"
+    if leading:
+        _check_interval(tuple(found["total_gap_interval"]), sum(leading.values()))
+
+
+def _check_confidence(
+    found: dict[str, Any], result: dict[str, Any], gaps: dict[str, _Brand], leading: dict[tuple[str, str], Any], regions: list[str]
+) -> None:
+    """The share of draws in which the first gap is the widest; without a gap, in which the sum stays within 5 % of the volume."""
+    if leading:
+        drawn = pd.DataFrame({str(key): value for key, value in leading.items()})
+        share = float(((drawn.idxmax(axis=1) == drawn.columns[0]) & (drawn.iloc[:, 0] > 0)).mean())
+    else:
+        drift = sum(one.drawn_regions[regions].sum(axis=1) for one in gaps.values())
+        share = float((drift.abs() < 0.05 * found["observed"]).mean())
+    expected = share * found.get("nearness", 1.0)
+    assert abs(result["confidence"] - expected) <= 0.12, f"confidence {result['confidence']}, expected {expected}"
+
+
+def _check_sentences(found: dict[str, Any], result: dict[str, Any]) -> None:
+    text = " ".join(result["evidence"]).replace(",", "")
+    if not found["ranked"]:
+        assert "measurably below" in text
+        return
+    first = found["ranked"][0]
+    assert f"{first['brand']} in the {first['region']}" in text
+    told = {int(one) for one in re.findall(r"(?<![\w.-])\d+(?![\w.])", text)}
+    for number in (found["total_gap"], found["observed"], first["gap"], first["observed"]):
+        assert {round(number), round(number - 0.01), round(number + 0.01), round(number - 0.06), round(number + 0.06)} & told, number
