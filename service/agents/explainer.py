@@ -6,6 +6,7 @@ from service.agents.chart import Row, bar_chart, interval_chart, table
 from service.agents.decomposition import Change, Window, decompose, volume_and_share
 from service.agents.finding import AgentFailure, Finding
 from service.agents.glossary import TERMS, TermMatch, find_term
+from service.agents.known_names import known_names
 from service.agents.kpi import Kpi, find_kpi, normal_form
 from service.agents.retelling import confidence_of, earlier_results, output_of, retell
 from service.agents.sample_data import Snapshot
@@ -21,6 +22,22 @@ _CHANGE = re.compile(
     r"trend\w*|mov\w+|jump\w*|down|up|lower|higher)\b"
 )
 
+_DEFINES = re.compile(
+    r"\b(?:whats?|mean\w*|defin\w*|read|plain|words|english|clarif\w*|demystif\w*|difference|diff|calculated|computed|counts?|understand|"
+    r"vs|versus|how|explain\w*|make sense|sense of|stand for)\b"
+)
+_NEEDS_RESULT = re.compile(
+    r"\b(?:arriv\w+ at|landed on|came up with|come up with|tl dr|tldr|on what (?:grounds|basis)|told me to|told us to|gist of|"
+    r"key (?:takeaways|points|messages)|takeaways (?:from|of)|summar\w+|really saying|boil \w+|recap|sentences on|rationale for)\b"
+)
+"""Asks for the content or the steps of a result that must come with the question."""
+_RESULT = re.compile(
+    r"\b(?:readout|report|study|chart|page \d+|slide|plot|waterfall|results?|dashboards?|recommend\w*|suggest\w*|write up|output|card|"
+    r"drs?|agent)\b"
+)
+"""Speaks of a result or of one doctor's score; a general answer must say that it is not about that one."""
+_NO_RESULT = "The result or chart that the question speaks of did not come with it, so this is a general explanation."
+
 
 def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
     """Explain what the dispatch holds, in this order: earlier results, a change, a term, a named brand, region or KPI.
@@ -30,21 +47,33 @@ def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
     """
     if earlier_results(dispatch):
         return _explain_results(dispatch)
-    scope = resolve_scope(dispatch, data)
-    kpi, _ = resolve_kpi(dispatch, default=None)
     question = " ".join(part for part in (context_text(dispatch, "term"), question_of(dispatch)) if part)
+    text = normal_form(question).replace("write up", "report")
+    asks_change = _CHANGE.search(text) is not None
+    if _NEEDS_RESULT.search(text) and not asks_change:
+        raise _nothing("the question is about an earlier result, and none came with it")
+    known, absent = known_names(dispatch, data)
+    scope = resolve_scope(known, data)
+    kpi, _ = resolve_kpi(known, default=None)
     names_data = scope.brand_named or scope.region_named or kpi is not None
     term = find_term(question)
-    if term is not None and not (names_data and _CHANGE.search(normal_form(question))) and term.quality >= _needed(term, scope):
-        return _explain_term(data, scope, term)
+    defines = _DEFINES.search(text) is not None
+    if term is not None and not (names_data and asks_change) and term.quality >= _needed(term, scope, defines=defines):
+        return _explain_term(data, scope, term, [*absent, *([_NO_RESULT] if _RESULT.search(text) else [])])
+    if absent:
+        resolve_scope(dispatch, data)
+        resolve_kpi(dispatch, default=None)
+    if _RESULT.search(text) and not asks_change:
+        raise _nothing("the question is about an earlier result or chart, and none came with it")
     if names_data:
         return _explain_change(dispatch, data, scope)
+    raise _nothing("the question names no brand, region or KPI, no earlier results came with it, and it has none of the known terms")
+
+
+def _nothing(reason: str) -> AgentFailure:
     known = ", ".join(one.name for one in TERMS)
-    raise AgentFailure(
-        "missing_data",
-        "There is nothing to explain: the question names no brand, region or KPI, no earlier results came with it, and it has none of the "
-        f"known terms: {known}.",
-    )
+    message = f"There is nothing to explain: {reason}. Results come in the context as `agent_results`. The known terms are: {known}."
+    return AgentFailure("missing_data", message)
 
 
 def _explain_results(dispatch: AgentDispatch) -> Finding:
@@ -71,21 +100,30 @@ def _explain_results(dispatch: AgentDispatch) -> Finding:
     )
 
 
-def _needed(match: TermMatch, scope: Scope) -> float:
+def _needed(match: TermMatch, scope: Scope, *, defines: bool) -> float:
+    """A measure beside a brand is mostly what is looked at, not what is asked for; a method's name is no measure."""
     if not scope.brand_named and not scope.region_named:
         return 0.0
-    return TERM_MATCH if find_kpi(match.term.name) is None else KPI_TERM_MATCH
+    if find_kpi(match.term.name) is not None:
+        return KPI_TERM_MATCH
+    return 0.0 if defines else TERM_MATCH
 
 
-def _explain_term(data: Snapshot, scope: Scope, match: TermMatch) -> Finding:
+def _explain_term(data: Snapshot, scope: Scope, match: TermMatch, notes: list[str]) -> Finding:
     """Confidence: the quality of the match between the question and the term, 0.6 to 1."""
     term = match.term
     example = f"For example, for {scope.label}: {term.example(data, scope.mask)}"
-    caveats = ["The example is computed on the sample data."]
+    caveats = ["The example is computed on the sample data.", *notes]
     return Finding(
-        primary_output={"kind": "term", "term": term.name, "meaning": term.meaning, "example": example},
+        primary_output={
+            "kind": "term",
+            "term": term.name,
+            "meaning": term.meaning,
+            "example": example,
+            "compared_with": [{"term": other.name, "meaning": other.meaning} for other in match.others],
+        },
         confidence=match.quality,
-        evidence=[term.meaning, example],
+        evidence=[term.meaning, *(other.meaning for other in match.others), example],
         caveats=caveats if scope.brand_named else [*caveats, *scope.caveats],
         model_used="glossary with computed examples",
     )

@@ -21,7 +21,7 @@ def predict_hcp(data: Snapshot, row: int, *, others_named: bool) -> Finding:
     probability = float(model.probability[row])
     bins = model.reliability()
     mean, share, size = min(bins, key=lambda one: abs(one[0] - probability))
-    low, high = _wilson(share, size)
+    low, high = wilson(share, size)
     hcp = data.hcps.iloc[row]
     drivers = _drivers(model, row)
     skill = 1.0 - model.brier / max(model.base_rate_brier, 1e-9)
@@ -67,7 +67,7 @@ def _evidence(
     model: ConversionModel, hcp: pd.Series, probability: float, like: tuple[float, float, int], drivers: list[dict[str, object]]
 ) -> list[str]:
     mean, share, size = like
-    low, high = _wilson(share, size)
+    low, high = wilson(share, size)
     return [
         f"{hcp['hcp_id']} ({hcp['specialty']}, {hcp['region']}, decile {hcp['decile']}, {hcp['brand']}) has a probability of "
         f"{100 * probability:.0f} % of at least one converted patient in the next {HORIZON_WEEKS} weeks.",
@@ -97,14 +97,15 @@ def _written(feature: str, standardised: float) -> str:
 def _reliability_rows(bins: list[tuple[float, float, int]]) -> list[Row]:
     rows: list[Row] = []
     for mean, share, size in bins:
-        low, high = _wilson(share, size)
+        low, high = wilson(share, size)
         rows.append(
             {"predicted": f"{100 * mean:.0f} %", "observed": round(share, 3), "low": round(low, 3), "high": round(high, 3), "hcps": size}
         )
     return rows
 
 
-def _wilson(share: float, size: int) -> tuple[float, float]:
+def wilson(share: float, size: int) -> tuple[float, float]:
+    """Return the 95 % interval of an observed share (Wilson, JASA 1927)."""
     square = 1.96**2 / size
     centre = (share + square / 2.0) / (1.0 + square)
     half = 1.96 / (1.0 + square) * float(np.sqrt(share * (1.0 - share) / size + square / (4.0 * size)))

@@ -1,23 +1,25 @@
 """prediction_synthesizer (tier 4): a KPI's next weeks with intervals, or an HCP's calibrated chance of a conversion."""
 
-import re
+from dataclasses import dataclass
 from datetime import timedelta
 
 from service.agents.chart import Row, forecast_chart, table
 from service.agents.finding import AgentFailure, Finding
 from service.agents.forecast import Backtest, Forecast, backtest, forecast
 from service.agents.hcp_outlook import predict_hcp
+from service.agents.hcp_ranking import rank_hcps
+from service.agents.horizon import LONGEST_HORIZON, Horizon, find_horizon
 from service.agents.kpi import Kpi, normal_form
-from service.agents.period import Period, parse_period
-from service.agents.sample_data import Reals, Snapshot
-from service.agents.scope import entity_values, find_hcp, question_of, resolve_kpi, resolve_period, resolve_scope
+from service.agents.outlook_request import KpiWish, read_kpi_wish, read_ranking, refuse_patients_and_names
+from service.agents.sample_data import Mask, Reals, Snapshot
+from service.agents.scope import Scope, entity_values, find_hcp, question_of, quoted, resolve_kpi, resolve_scope
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.query import EntityType
 
 DEFAULT_HORIZON = 8
-LONGEST_HORIZON = 26
 SHOWN_HISTORY = 52
-_AHEAD_IN_TEXT = re.compile(r"\b(?:next|coming)(?: (?:\d{1,2}|two|three|four|six|eight|twelve))? (?:week|month|quarter|year)s?\b")
+NEAR = 0.5
+"""What an answer counts that only stands beside the question: a level where a plan was to be met, NRx for new starts."""
 
 
 def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:

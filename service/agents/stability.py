@@ -7,11 +7,16 @@ from service.agents.sample_data import Reals
 
 PSI_BINS = 10
 SMALLEST_SHARE = 1e-4
+_BELOW_THE_VALUE = 1e-8
 
 
 def bin_edges(baseline: Reals) -> Reals:
-    """Return inner bin edges at the baseline's deciles; equal ones (many ties) are merged."""
-    return np.unique(np.quantile(baseline, np.linspace(0.0, 1.0, PSI_BINS + 1)[1:-1]))
+    """Return inner bin edges at the baseline's deciles; equal ones (many ties) are merged.
+
+    Interpolation may miss a tied value by its last digit. So edges are compared after rounding, and lie just below their value.
+    """
+    deciles = np.quantile(baseline, np.linspace(0.0, 1.0, PSI_BINS + 1)[1:-1])
+    return np.unique(np.round(deciles, 9)) - _BELOW_THE_VALUE
 
 
 def psi(baseline: Reals, recent: Reals) -> float:

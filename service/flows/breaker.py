@@ -56,7 +56,7 @@ class Breaker:
         """Say the same for a request that goes now; it becomes the probe if one is due."""
         if not self.allows(seconds):
             return False
-        if self._open:
+        if self._open and self._clock() >= self._next_probe:
             self._probing = True
             self._next_probe = self._clock() + self._rest  # should this one never return, another may try
         return True

@@ -11,7 +11,12 @@ from scipy.stats import t as student
 from service.agents.sample_data import Snapshot
 from tests.golden_checks.question import check_scope, check_unknown_name, named_outcome, words_of
 
-OUTCOMES = {"trx": ("trx", None), "nrx": ("nrx", None), "market_share": ("trx", "market_trx"), "conversion_rate": ("conversions", "candidates")}
+OUTCOMES = {
+    "trx": ("trx", None),
+    "nrx": ("nrx", None),
+    "market_share": ("trx", "market_trx"),
+    "conversion_rate": ("conversions", "candidates"),
+}
 PROGRAMME_WORDS = {
     "email_campaign": r"e-?mails?",
     "speaker_programme": r"speakers?",

@@ -79,8 +79,8 @@ def _features(data: Snapshot, rows: Rows, before: tuple[int, int], recent: tuple
     found = {}
     for name in MEASURES:
         old, new = (pd.Series(data.weekly[name][slice(*window)][:, rows].mean(axis=0)) for window in (before, recent))
-        edges = [-np.inf, *sorted(set(old.quantile(np.arange(1, 10) / 10))), np.inf]
-        shares = [pd.cut(one, edges, right=False).value_counts(sort=False) / len(one) for one in (old, new)]
+        edges = [-np.inf, *sorted(set(old.quantile(np.arange(1, 10) / 10).round(9))), np.inf]
+        shares = [pd.cut(one + 1e-8, edges, right=False).value_counts(sort=False) / len(one) for one in (old, new)]
         kept = [np.maximum(one.to_numpy(), 1e-4) for one in shares]
         both = np.sort(np.concatenate([old, new]))
         distance = float(np.max(np.abs([np.mean(old <= at) - np.mean(new <= at) for at in np.unique(both)])))
@@ -98,7 +98,13 @@ def _features(data: Snapshot, rows: Rows, before: tuple[int, int], recent: tuple
 
 
 def _check_feature(name: str, own: pd.Series, told: pd.Series) -> None:
-    for mine, theirs in (("psi", "psi"), ("ks", "ks"), ("before", "mean_before"), ("recent", "mean_recent"), ("by_chance", "psi_by_chance")):
+    for mine, theirs in (
+        ("psi", "psi"),
+        ("ks", "ks"),
+        ("before", "mean_before"),
+        ("recent", "mean_recent"),
+        ("by_chance", "psi_by_chance"),
+    ):
         assert abs(own[mine] - told[theirs]) <= 6e-4 + 1e-3 * abs(own[mine]), f"{name}: {theirs} is {own[mine]}, not {told[theirs]}"
     assert abs(own["adjusted"] - told["adjusted_p"]) <= 0.02, f"{name}: p is {own['adjusted']}, not {told['adjusted_p']}"
     excess = own["psi"] - own["by_chance"]
@@ -162,8 +168,8 @@ def _check_confidence(
     same = np.ones(len(picks), dtype=bool)
     for name in MEASURES:
         old, new = (data.weekly[name][slice(*window)][:, rows].mean(axis=0) for window in (before, recent))
-        edges = np.unique(np.quantile(old, np.arange(1, 10) / 10))
-        codes = [np.searchsorted(edges, one, side="right") for one in (old, new)]
+        edges = np.unique(np.quantile(old, np.arange(1, 10) / 10).round(9))
+        codes = [np.searchsorted(edges, one + 1e-8, side="right") for one in (old, new)]
         shares = [np.maximum([np.bincount(one[pick], minlength=len(edges) + 1) / count for pick in picks], 1e-4) for one in codes]
         drawn = ((shares[1] - shares[0]) * np.log(shares[1] / shares[0])).sum(axis=1) - 2.0 * own.loc[name, "by_chance"]
         same &= (drawn >= 0.10) == (own.loc[name, "psi"] - own.loc[name, "by_chance"] >= 0.10)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import ks_2samp
+from scipy.stats import ks_2samp, linregress
 
 from service.agents.sample_data import Snapshot
 
@@ -29,6 +29,17 @@ TERM_WORDS = {
     "NRx": r"nrx|new prescriptions",
     "market share": r"market shares?",
     "conversion rate": r"conversion rates?",
+    "NBRx": r"nbrxs?|new[- ]to[- ]brand",
+    "reach": r"reach(?:ed)?|call frequency",
+    "confidence score": r"confidence (?:scores?|of|level|value)",
+    "propensity score": r"propensit\w+|(?:conversion|probability) score|score of",
+    "instrumental variable": r"instrument(?:al)? variables?",
+    "adjusted estimate": r"adjust\w*",
+    "sensitivity analysis": r"gamma|(?:unobserved|hidden) confounding|sensitivity analysis|e[- ]value",
+    "waterfall chart": r"waterfalls?(?: charts?)?|residual|bridge chart",
+    "regression": r"(?:linear )?regressions?(?: analysis)?",
+    "two axes": r"two (?:y[- ]?)?ax[ei]s|(?:dual|second|secondary|right)[- ]axis",
+    "band around a line": r"gr[ea]y (?:band|area|funnel)|shaded (?:band|area)|error (?:bars|band)",
 }
 
 
@@ -98,8 +109,10 @@ def _psi(data: Snapshot, rows: Rows) -> Numbers:
     found: Numbers = []
     for name in ("emails", "calls"):
         old, new = _windows(data, rows, name)
-        edges = [-np.inf, *sorted(set(old.quantile(np.arange(1, 10) / 10))), np.inf]
-        one, two = (np.maximum(pd.cut(each, edges, right=False).value_counts(sort=False, normalize=True), 1e-4) for each in (old, new))
+        edges = [-np.inf, *sorted(set(old.quantile(np.arange(1, 10) / 10).round(9))), np.inf]
+        one, two = (
+            np.maximum(pd.cut(each + 1e-8, edges, right=False).value_counts(sort=False, normalize=True), 1e-4) for each in (old, new)
+        )
         found.append((name, float(((two - one) * np.log(two / one)).sum()), 0.006))
     return found
 
@@ -132,6 +145,64 @@ def _level(top: str, bottom: str | None) -> Callable[[Snapshot, Rows], Numbers]:
     return numbers
 
 
+def _leader(data: Snapshot, rows: Rows) -> Numbers:
+    frame = _frame(data, rows)
+    draw = np.random.default_rng(41)
+    first = frame.groupby("region")["recent"].mean()
+    picks = [frame.iloc[draw.integers(0, len(frame), len(frame))] for _ in range(200)]
+    stays = np.mean([one.groupby("region")["recent"].mean().idxmax() == first.idxmax() for one in picks])
+    return [("the highest mean", first.max(), 0.006), ("its share of the draws", 100 * float(stays), 9.0)]
+
+
+def _email(data: Snapshot, rows: Rows) -> Numbers:
+    frame = _frame(data, rows)
+    frame["high"] = frame["digital_affinity"] >= frame["digital_affinity"].median()
+    shares = 100 * frame.groupby("high")["email_campaign"].mean()
+    means = frame[frame["email_campaign"] == 0].groupby("high")["recent"].mean()
+    return [
+        (f"{what}, high: {high}", one[high], slack)
+        for what, one, slack in (("share", shares, 0.51), ("TRx", means, 0.006))
+        for high in (True, False)
+    ]
+
+
+def _odds(data: Snapshot, rows: Rows) -> Numbers:
+    frame = data.hcps[rows]
+    counts = [frame.loc[frame["decile"].between(*span), "call_programme"].value_counts().reindex([0, 1]) for span in ((8, 10), (1, 3))]
+    return [("the odds ratio", float(counts[0][1] / counts[0][0] / (counts[1][1] / counts[1][0])), 0.06)]
+
+
+def _reach(data: Snapshot, rows: Rows) -> Numbers:
+    calls = pd.DataFrame(data.weekly["calls"][:, rows]).tail(13).sum()
+    seen = calls[calls >= 1]
+    return [("the reached", len(seen), 0), ("reach", 100 * len(seen) / len(calls), 0.06), ("frequency", seen.mean(), 0.06)]
+
+
+def _waterfall(data: Snapshot, rows: Rows) -> Numbers:
+    frame = pd.DataFrame({name: data.weekly[name][:, rows].sum(axis=1) for name in ("trx", "market_trx")})
+    old, new = frame.iloc[-26:-13].mean(), frame.iloc[-13:].mean()
+    share = (new["trx"] / new["market_trx"] - old["trx"] / old["market_trx"]) * (new["market_trx"] + old["market_trx"]) / 2
+    change = new["trx"] - old["trx"]
+    return [("the change", change, 0.06), ("by share", share, 0.06), ("by volume", change - share, 0.06)]
+
+
+def _slope(data: Snapshot, rows: Rows) -> Numbers:
+    found = linregress(data.hcps.loc[rows, "potential"], _frame(data, rows)["recent"])
+    return [("slope", found.slope, 0.006), ("base", found.intercept, 0.006), ("fit", 100 * found.rvalue**2, 0.51)]
+
+
+def _axes(data: Snapshot, rows: Rows) -> Numbers:
+    frame = pd.DataFrame({name: data.weekly[name][:, rows].sum(axis=1) for name in ("trx", "market_trx")}).tail(13)
+    share = 100 * frame["trx"] / frame["market_trx"]
+    return [(name, getattr(one, name)(), slack) for one, slack in ((frame["trx"], 0.51), (share, 0.06)) for name in ("min", "max")]
+
+
+def _chances(data: Snapshot, rows: Rows) -> Numbers:
+    frame = pd.DataFrame({name: data.weekly[name][-4:, rows].sum(axis=0) for name in ("candidates", "conversions")})
+    shares = 100 * frame["conversions"].gt(0).groupby(frame["candidates"] > frame["candidates"].median()).mean()
+    return [("many", shares[True], 0.51), ("few", shares[False], 0.51)]
+
+
 EXAMPLES: dict[str, Callable[[Snapshot, Rows], Numbers]] = {
     "average treatment effect": _ate,
     "confidence interval": _interval,
@@ -149,4 +220,15 @@ EXAMPLES: dict[str, Callable[[Snapshot, Rows], Numbers]] = {
     "NRx": _level("nrx", None),
     "market share": _level("trx", "market_trx"),
     "conversion rate": _level("conversions", "candidates"),
+    "NBRx": _level("nrx", None),
+    "reach": _reach,
+    "confidence score": _leader,
+    "propensity score": _chances,
+    "instrumental variable": _email,
+    "adjusted estimate": _ate,
+    "sensitivity analysis": _odds,
+    "waterfall chart": _waterfall,
+    "regression": _slope,
+    "two axes": _axes,
+    "band around a line": _interval,
 }

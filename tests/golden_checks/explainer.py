@@ -14,7 +14,9 @@ from tests.golden_checks.question import (
     check_period_is_absent,
     check_scope,
     check_unknown_name,
+    named_brands,
     named_outcome,
+    named_regions,
     said_period,
     words_of,
 )
@@ -29,6 +31,10 @@ KPIS = {
     "samples": ("samples", None),
 }
 USUAL_WEEKS = 13
+RESULTS = (
+    r"arriv\w+ at|landed on|c[ao]me up with|tl;?dr|on what (?:grounds|basis)|told (?:me|us) to|gist|takeaways|key points|summar|really saying"
+    r"|boil|recap|sentences on|rationale|readout|report|study|chart|page \d|slide|plot|results?|dashboard|recommend|suggest|output|card|dr\b|agent"
+)
 Rows = np.ndarray[Any, np.dtype[np.bool_]]
 
 
@@ -48,11 +54,22 @@ def _check_refusal(query: str, errors: dict[str, Any], data: Snapshot) -> None:
     if "no week in" in message:
         check_period_is_absent(message, data)
         return
-    if "nothing to explain" in message or "did not come with" in message:
-        about = [name for name, pattern in TERM_WORDS.items() if re.search(rf"(?<!\w)(?:{pattern})(?!\w)", words_of(query))]
-        assert not about, f"the question is about {about}, which can be explained"
+    if "nothing to explain" in message:
+        _check_nothing_to_explain(query, message)
         return
     check_unknown_name(query, message, data, tuple(KPIS))
+
+
+def _check_nothing_to_explain(query: str, message: str) -> None:
+    """Either the question is about a result that would have to come with it, or it names nothing that could be explained."""
+    if "earlier result" in message and "came with it" in message and "names no" not in message:
+        assert re.search(RESULTS, words_of(query)), f"the question is not about a result: {message}"
+        return
+    about = [name for name, pattern in TERM_WORDS.items() if re.search(rf"(?<!\w)(?:{pattern})(?!\w)", words_of(query))]
+    assert not about, f"the question is about {about}, which can be explained"
+    assert not named_brands(query), message
+    assert not named_regions(query), message
+    assert named_outcome(query) is None, message
 
 
 def _check_term(query: str, found: dict[str, Any], result: dict[str, Any], data: Snapshot) -> None:
@@ -65,11 +82,19 @@ def _check_term(query: str, found: dict[str, Any], result: dict[str, Any], data:
     assert label, found["example"]
     brands = [name for name in data.hcps["brand"].unique() if name in label[1]]
     regions = [name for name in data.hcps["region"].unique() if f"the {name}" in label[1]]
-    rows = data.hcps["brand"].isin(brands or data.hcps["brand"].unique()) & data.hcps["region"].isin(regions or data.hcps["region"].unique())
+    rows = data.hcps["brand"].isin(brands or data.hcps["brand"].unique()) & data.hcps["region"].isin(
+        regions or data.hcps["region"].unique()
+    )
     told = [float(one.replace(",", "")) for one in re.findall(r"(?<![\w-])[+-]?\d[\d,]*(?:\.\d+)?", found["example"][label.end() :])]
     for name, own, slack in EXAMPLES[term](data, rows.to_numpy()):
         assert any(abs(one - own) <= slack for one in told), f"{term}: {name} is {own}, not among {told}"
+    for other in found["compared_with"]:
+        assert re.search(rf"(?<!\w)(?:{TERM_WORDS[other['term']]})(?!\w)", words_of(query)), f"{other['term']} was not asked for"
     assert 0.5 <= result["confidence"] <= 1.0
+    for name in (*named_brands(query), *named_regions(query)):
+        assert name in label[1] or any(f"'{name}'" in caveat for caveat in result["caveats"]), f"{name} was passed over in silence"
+    if re.search(r"readout|report|study|chart|dashboard|(?<!\w)drs?(?!\w)", words_of(query)):
+        assert any("did not come with it" in caveat for caveat in result["caveats"])
 
 
 def _check_results(query: str, found: dict[str, Any], result: dict[str, Any], data: Snapshot) -> None:
@@ -90,7 +115,9 @@ def _check_change(query: str, found: dict[str, Any], result: dict[str, Any], dat
     frame = _frame(data, rows, found["kpi"], before, after)
     whole = _level(frame.sum(numeric_only=True))
     for name in ("before", "after"):
-        assert abs(found[name]["value"] - whole[name]) <= 1e-4 * abs(whole[name]), f"{name} it was {whole[name]}, not {found[name]['value']}"
+        assert abs(found[name]["value"] - whole[name]) <= 1e-4 * abs(whole[name]), (
+            f"{name} it was {whole[name]}, not {found[name]['value']}"
+        )
     change = whole["after"] - whole["before"]
     assert abs(found["change"] - change) <= 1e-4 * abs(change) + 1e-6
     draws = _draws(frame, None)

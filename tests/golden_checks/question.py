@@ -76,7 +76,9 @@ def check_scope(query: str, label: str, data: Snapshot) -> np.ndarray[Any, np.dt
             assert set(said) == set(kept), f"the question names {said}, the answer is for {label}"
         for name in kept:
             assert name in said or _resembles(name, query), f"{name} is not in the question; known are {list(known)}"
-    rows = data.hcps["brand"].isin(brands or data.hcps["brand"].unique()) & data.hcps["region"].isin(regions or data.hcps["region"].unique())
+    rows = data.hcps["brand"].isin(brands or data.hcps["brand"].unique()) & data.hcps["region"].isin(
+        regions or data.hcps["region"].unique()
+    )
     return rows.to_numpy()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.catalog.loader import FILES, PACKAGED
 from tests.conftest import ROOT, body
 from tests.integration.conftest import Program, Start, gather_answers
 
@@ -57,7 +58,7 @@ CONVERSION = "Train a model that predicts conversion for Kisqali in the Midwest,
 def test_a_model_is_trained_step_by_step_and_taken_into_service_after_a_yes(start_service: Start, workplace: Path) -> None:
     """The pipeline's four agents in order, its inputs as declared, a version in MLflow; then the deployer, asked first, moves its alias."""
     service = start_service()
-    wish = {"role": "user", "content": "it would be nice if e2i-kisqali-conversion-midwest were in production"}
+    wish = {"role": "user", "content": "should we put the model e2i-kisqali-conversion-midwest into production?"}
 
     def ask(text: str, *said: dict[str, str]) -> dict[str, Any]:
         asked = {**body(text), "conversation_history": list(said)}
@@ -202,3 +203,21 @@ def test_every_delivered_response_survives_a_sigkill(start_service: Start, workp
 def _kill_after(service: Program, seconds: float) -> None:
     time.sleep(seconds)
     service.kill()
+
+
+def test_an_agent_that_speaks_a2a_answers_like_any_other(start_service: Start, agents: Program, tmp_path: Path) -> None:
+    """The explainer over A2A, through the whole service: same evidence, same receipt."""
+    for file in FILES:
+        (tmp_path / file).write_text((PACKAGED / file).read_text())
+    described = (tmp_path / "agents.yaml").read_text()
+    own = "urls: [http://127.0.0.1:8101/agents/explainer]\n    builtin: true"
+    assert own in described
+    (tmp_path / "agents.yaml").write_text(described.replace(own, f"urls: [{agents.url}/a2a/explainer]\n    protocol: a2a"))
+    plain, spoken = start_service(), start_service(catalog=str(tmp_path))
+    question = "@explainer what does a confidence interval mean?"
+
+    answers = [httpx.post(f"{one.url}/orchestrate", json=body(question), timeout=90.0).json() for one in (plain, spoken)]
+
+    assert [a["status"] for a in answers] == ["success", "success"], answers[1]["response_text"]
+    assert answers[0]["response_text"] == answers[1]["response_text"]
+    assert answers[1]["agents_dispatched"] == ["explainer"]

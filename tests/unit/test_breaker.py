@@ -131,6 +131,20 @@ def test_a_silent_agent_is_still_open_to_the_patient(breaker: Breaker, patience:
     assert breaker.allows(patience) is allowed
 
 
+def test_the_patient_who_wait_in_vain_do_not_lengthen_the_rest(breaker: Breaker, clock: Clock) -> None:
+    """They are no probes: a crowd of longer retries would otherwise double it to the longest at once."""
+    for _ in range(IN_A_ROW):
+        breaker.failed(silent_for=1.0)
+    for _ in range(8):
+        assert breaker.enter(1.5)
+    for _ in range(8):
+        breaker.failed(silent_for=1.5)
+
+    clock.now += REST + 0.1
+
+    assert breaker.enter(1.0)
+
+
 def test_an_agent_that_breaks_is_closed_to_the_patient_too(breaker: Breaker) -> None:
     """An error comes however long one waits."""
     for _ in range(IN_A_ROW - 1):
