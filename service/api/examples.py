@@ -55,6 +55,7 @@ DECISION: dict[str, Any] = {
     "propensity": 1.0,
     "rationale": "The student reads causal_impact with probability 0.97.",
     "question": None,
+    "asked": None,
     "warnings": [],
     "timings_ms": {"triage": 0.2, "intent": 5.1, "routing": 0.1},
 }
@@ -142,7 +143,7 @@ AGENT: dict[str, Any] = {
     "breaker": "closed",
     "protocol": "http",
     "max_concurrent": 32,
-    "receives": ["raw_query", "entities", "context.treatment", "context.outcome"],
+    "receives": ["raw_query", "request", "entities", "context.treatment", "context.outcome"],
 }
 
 INTENT: dict[str, Any] = {

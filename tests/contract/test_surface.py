@@ -69,7 +69,7 @@ async def test_a_route_is_decided_without_asking_anybody(world: World) -> None:
 
     decision = response.json()
     assert response.status_code == 200
-    assert (decision["action"], decision["primary_agent"], decision["secondary_agents"]) == ("dispatch", "causal_impact", ["explainer"])
+    assert (decision["action"], decision["primary_agent"], decision["secondary_agents"]) == ("dispatch", "causal_impact", [])
     assert (world.agents.sent, world.store.receipts) == ([], {})
 
 
@@ -117,7 +117,7 @@ async def test_a_receipt_tells_what_each_stage_made_of_the_request(world: World)
     assert receipt["output"] == answer
     assert (receipt["tenant"], receipt["catalog_hash"]) == ("local", world.catalog.hash)
     assert receipt["stages"].keys() >= {"triage", "intent", "gate", "dispatch", "timings_ms"}
-    assert [part["chain"] for part in receipt["stages"]["gate"]["parts"]] == [["causal_impact", "explainer"], ["explainer"]]
+    assert [part["chain"] for part in receipt["stages"]["gate"]["parts"]] == [["causal_impact", "explainer"]]
     assert receipt["stages"]["dispatch"][0]["handoff"]["result"]["confidence"] == 0.9
     assert receipt["signal"]["agents_selected"] == ["causal_impact"]
 

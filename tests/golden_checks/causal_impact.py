@@ -23,6 +23,15 @@ PROGRAMME_WORDS = {
     "sample_programme": r"samples?|sampling",
     "call_programme": r"rep visits?|sales visits?|detailing|field force|call (?:plan|program|programme)",
 }
+NOT_IN_DATA = {
+    "competitor": r"competitors?|biosimilars?|generics?",
+    "payer": r"pbm|payers?|formulary|prior auth\w*|step[- ]therapy",
+    "advertising": r"tv|radio|journal ads?|banner ads?",
+    "webinar": r"webinars?|lunch(?:es)? and learns?|lunch-and-learns?",
+    "copay card": r"co-?pay card",
+    "nurse": r"nurse (?:hotline|educators?)",
+    "realignment": r"realignment",
+}
 SMALLEST_GROUP = 30
 MATERIAL = 0.10
 
@@ -48,6 +57,10 @@ def check(query: str, handoff: dict[str, Any], data: Snapshot) -> None:
         if enough:
             one = found["effect_by_setting"][name]
             _check_effect(one["ate"], one["confidence_interval"], part.drop(columns="academic"), None)
+    for name, one in found["other_programmes"].items():
+        _check_effect(one["ate"], one["confidence_interval"], _frame(data, rows, name, found["measured_outcome"]), None)
+    _check_totals(found, frame, rows, data)
+    _check_nearness(query, found, result)
     chance = _chance(frame)
     _check_weighted(found["ate"], error, frame, chance)
     _check_confidence(found, result, frame, chance, error)
@@ -140,13 +153,40 @@ def _check_confidence(
     """Precision times overlap times refutation, as documented, and never more; a stand-in counts half."""
     precision = max(0.0, 1.0 - error / max(abs(found["ate"]), MATERIAL * frame["after"].mean()))
     overlap = float(np.mean((chance > 0.05) & (chance < 0.95)))
-    expected = precision * overlap * (1.0 if found["refutation_passed"] else 0.4) * found.get("nearness", 1.0)
+    expected = precision * overlap * (1.0 if found["refutation_passed"] else 0.4) * found["nearness"]
     assert abs(result["confidence"] - expected) <= 0.03, f"confidence {result['confidence']}, expected {expected}"
+
+
+def _check_totals(found: dict[str, Any], frame: pd.DataFrame, rows: np.ndarray[Any, np.dtype[np.bool_]], data: Snapshot) -> None:
+    """Levels are means of weekly totals; what the programme added is its effect times HCPs times weeks."""
+    top, bottom = OUTCOMES[found["measured_outcome"]]
+    weekly = pd.DataFrame(data.weekly[top]).loc[:, rows].sum(axis=1)
+    if bottom is not None:
+        weekly = weekly / pd.DataFrame(data.weekly[bottom]).loc[:, rows].sum(axis=1)
+    for name, own in (("level", weekly.tail(26).mean()), ("level_before", weekly.iloc[-52:-26].mean())):
+        assert abs(found[name] - own) <= 1e-4 * own, f"{name} is {own}, not {found[name]}"
+    if bottom is not None:
+        assert found["total_effect"] is None
+        return
+    total = found["total_effect"]
+    assert total["weeks"] == 26
+    for told, one in zip((total["value"], *total["confidence_interval"]), (found["ate"], *found["confidence_interval"]), strict=True):
+        own = one * frame["treated"].sum() * 26
+        assert abs(told - own) <= 1e-3 * abs(own) + 0.5, f"the total is {own}, not {told}"
+
+
+def _check_nearness(query: str, found: dict[str, Any], result: dict[str, Any]) -> None:
+    """What the question blames or credits and the data lack is owned up to in the first sentence, and the confidence shows it."""
+    blamed = [name for name, pattern in NOT_IN_DATA.items() if re.search(rf"(?<!\w)(?:{pattern})(?!\w)", words_of(query))]
+    own = any(re.search(rf"(?<!\w)(?:{pattern})(?!\w)", words_of(query)) for pattern in PROGRAMME_WORDS.values())
+    assert found["nearness"] <= (0.5 if blamed else 1.0), f"the data have no {blamed}"
+    assert found["nearness"] == 1.0 or "do not record" in result["evidence"][0], result["evidence"][0]
+    assert found["nearness"] > 0.0 or not own, "a programme of the data is asked for"
 
 
 def _check_sentences(found: dict[str, Any], result: dict[str, Any], frame: pd.DataFrame, error: float) -> None:
     """The numbers in words are those of the output."""
-    first = result["evidence"][0]
+    first = next(one for one in result["evidence"] if re.match(r"The .+ (?:changed|did not measurably change) ", one))
     scale = 100.0 if OUTCOMES[found["measured_outcome"]][1] else 1.0
     digits = 1 if scale == 100.0 else 2
     told = [float(one) for one in re.findall(r"(?<![\w.])[+-]?\d+\.\d+", first)]

@@ -11,7 +11,15 @@ from scipy.stats import rankdata
 from scipy.stats import t as student
 
 from service.agents.sample_data import Snapshot
-from tests.golden_checks.question import check_period_is_absent, check_scope, check_unknown_name, named_outcome, next_weeks
+from tests.golden_checks.question import (
+    MONTHS,
+    check_period_is_absent,
+    check_scope,
+    check_unknown_name,
+    named_outcome,
+    next_weeks,
+    words_of,
+)
 
 KPIS = {
     "trx": ("trx", None),
@@ -23,6 +31,7 @@ KPIS = {
     "samples": ("samples", None),
 }
 LONGEST = 26
+STOPS = r"\b(?:stop|drop|lapse|churn|quit|defect|leav\w+ us|los(?:e|ing)|abandon|shaky|at risk|switch away)"
 Values = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -35,6 +44,9 @@ def check(query: str, handoff: dict[str, Any], data: Snapshot) -> None:
     if "hcp_id" in found:
         _check_hcp(query, found, result, data)
         return
+    if "ranked" in found:
+        _check_ranking(query, found, result, data)
+        return
     _check_forecast(query, found, result, data)
 
 
@@ -46,6 +58,12 @@ def _check_refusal(query: str, errors: dict[str, Any], data: Snapshot) -> None:
         return
     if "no week in" in message:
         check_period_is_absent(message, data)
+        return
+    if "no doctor" in message:
+        name = re.search(r"'([^']+)'", message)
+        assert name, message
+        assert name[1] in query, message
+        assert re.match(r"(?i)dr|prof", name[1]), message
         return
     check_unknown_name(query, message, data, tuple(KPIS))
 
@@ -63,7 +81,9 @@ def _check_forecast(query: str, found: dict[str, Any], result: dict[str, Any], d
     series, horizon = _series(data, found["target"], rows), found["horizon_weeks"]
     assert 1 <= horizon <= LONGEST
     rated = KPIS[found["target"]][1] is not None
-    _check_horizon(query, horizon)
+    _check_horizon(query, horizon, data)
+    _check_window(found, series, data)
+    _check_groups(found, rows, data)
     assert [row["week_end"] for row in found["forecast"]] == next_weeks(data, horizon)
     step = data.weeks - 26
     test = _backtest(series, min(horizon, 8), step)
@@ -91,10 +111,105 @@ def _check_forecast(query: str, found: dict[str, Any], result: dict[str, Any], d
     _check_sentences(found, result, rated)
 
 
-def _check_horizon(query: str, horizon: int) -> None:
-    """A number of weeks ahead in the question is the horizon, up to the longest."""
-    if hit := re.search(r"\b(?:next|coming|following) (\d{1,3}) weeks?\b", query.casefold()):
-        assert horizon == min(LONGEST, int(hit[1]))
+def _check_horizon(query: str, horizon: int, data: Snapshot) -> None:
+    """What the question plainly says of the way ahead is the horizon, up to the longest."""
+    text, last = words_of(query).replace("-", " "), pd.Timestamp(data.week_ends[-1])
+    if hit := re.search(r"\b(?:next|coming|following) (\d{1,3}) (day|week|month|quarter)s?\b", text):
+        days = int(hit[1]) * {"day": 1, "week": 7, "month": 52 * 7 / 12, "quarter": 91}[hit[2]]
+        assert horizon == min(LONGEST, max(1, round(days / 7))), f"{hit[0]} is not {horizon} weeks"
+        return
+    if re.search(r"\b(?:next|coming|following|over|within)\b", text):
+        return
+    ends = pd.date_range(last + pd.Timedelta(days=7), periods=60, freq="7D")
+    quarter = ends[0].to_period("Q")
+    wanted = {
+        r"year end|end of (?:the )?year": ends[ends.year == ends[0].year],
+        r"this quarter": ends[ends.to_period("Q") == last.to_period("Q")],
+        r"q1(?! 20)": ends[ends.to_period("Q") == (quarter if quarter.quarter == 1 else quarter + (5 - quarter.quarter))],
+    }
+    said = [inside for pattern, inside in wanted.items() if re.search(rf"(?<!\w)(?:{pattern})(?!\w)", text)]
+    if len(said) == 1 and len(said[0]) and not re.search("|".join(MONTHS), text):
+        assert horizon == min(LONGEST, list(ends).index(said[0][-1]) + 1), f"{horizon} weeks do not reach {said[0][-1]:%Y-%m-%d}"
+
+
+def _check_window(found: dict[str, Any], series: Values, data: Snapshot) -> None:
+    """The asked weeks' mean and total are those of the weeks seen and forecast."""
+    window = found["asked_window"]
+    week = pd.Series([*series, *(row["value"] for row in found["forecast"])])
+    week.index = pd.Index([end.isoformat() for end in data.week_ends] + [row["week_end"] for row in found["forecast"]])
+    part = week[window["from"] : window["to"]]
+    assert len(part) == window["weeks"]
+    assert window["weeks_seen"] == sum(end <= data.week_ends[-1].isoformat() for end in part.index)
+    assert abs(part.mean() - window["mean"]) <= 1e-3 * part.mean(), f"the mean of the asked weeks is {part.mean()}"
+    assert (window["total"] is None) == (KPIS[found["target"]][1] is not None)
+    assert window["total"] is None or abs(part.sum() - window["total"]) <= 1e-3 * part.sum()
+
+
+def _check_groups(found: dict[str, Any], rows: np.ndarray[Any, np.dtype[np.bool_]], data: Snapshot) -> None:
+    """Each group's last week is its own forecast."""
+    for dimension in ("region", "brand"):
+        for row in found.get(f"by_{dimension}", []):
+            series = _series(data, found["target"], rows & (data.hcps[dimension] == row[dimension]).to_numpy())
+            mean, half = _forecast(series, found["horizon_weeks"], data.weeks - 26)
+            half = half * _backtest(series, min(found["horizon_weeks"], 8), data.weeks - 26)["widening"]
+            slack = 3e-3 * abs(mean[-1]) + (6e-5 if mean[-1] < 1 else 0.06)
+            for name, own in (
+                ("value", mean[-1]),
+                ("low", mean[-1] - half[-1]),
+                ("high", mean[-1] + half[-1]),
+                ("now", series[-4:].mean()),
+            ):
+                assert abs(row[name] - own) <= slack, f"{row[dimension]}: {name} is {own}, not {row[name]}"
+
+
+def _check_ranking(query: str, found: dict[str, Any], result: dict[str, Any], data: Snapshot) -> None:
+    """The listed HCPs are in scope, among the first by another model, and their chances are about the same."""
+    inside = check_scope(query, found["scope"], data)
+    if found["specialties"]:
+        inside = inside & data.hcps["specialty"].isin(found["specialties"]).to_numpy()
+        assert all(re.search(name.split()[0][:5].casefold(), query.casefold()) for name in found["specialties"])
+    assert found["hcps"] == int(inside.sum())
+    stops = found["target"].startswith("no_trx")
+    assert stops == bool(re.search(STOPS, words_of(query))), found["target"]
+    now, before, outcome = _quiet_chances(data) if stops else hcp_chances(data)
+    frame = data.hcps.assign(chance=now, before=before, outcome=outcome)[inside]
+    frame["place"] = frame["chance"].rank(ascending=False)
+    listed = pd.DataFrame(found["ranked"]).merge(frame, on="hcp_id", suffixes=("", "_own"))
+    assert len(listed) == len(found["ranked"]), "an HCP outside the scope is listed"
+    assert (listed["decile"] == listed["decile_own"]).all()
+    assert list(listed["probability"]) == sorted(listed["probability"], reverse=True)
+    slack = 0.06 if not stops else 0.02
+    assert ((listed["chance"] - listed["probability"]).abs() <= slack).all(), "another model gives other chances"
+    assert (listed["place"] <= 3 * len(listed) + 0.05 * len(frame)).all(), (
+        "an HCP is listed that another model does not have among the first"
+    )
+    assert abs(found["mean_probability"] - frame["chance"].mean()) <= slack / 2
+    like = frame.nlargest(found["like_hcps"], "before")
+    share = like["outcome"].mean()
+    assert abs(found["observed_share_of_like"] - share) <= 0.06, f"{share} of them had it"
+    assert found["interval_of_like"][0] <= found["observed_share_of_like"] <= found["interval_of_like"][1]
+    half = (found["interval_of_like"][1] - found["interval_of_like"][0]) / 2
+    expected = (1.0 - half - abs(like["before"].mean() - share)) * (1.0 if found["auc"] > 0.5 else 0.5)
+    assert abs(result["confidence"] - expected) <= 0.08, f"confidence {result['confidence']}, expected {expected}"
+    assert f"{100 * found['ranked'][0]['probability']:.1f} %" in result["evidence"][0]
+
+
+def _quiet_chances(data: Snapshot) -> tuple[Values, Values, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """The chance of no TRx in 8 weeks: the mean of exp(-8 rate) over a brand's gamma distributed rates, by numerical integration."""
+    found = []
+    for now in (data.weeks, data.weeks - 8):
+        seen = pd.Series(data.weekly["trx"][now - 26 : now].sum(axis=0))
+        chance = pd.Series(0.0, index=seen.index)
+        for _, group in seen.groupby(data.hcps["brand"].to_numpy()):
+            mean, extra = group.mean(), group.var(ddof=0) - group.mean()
+            shape, scale = mean**2 / extra, extra / mean / 26
+            rates = np.linspace(1e-4, 3 * group.max() / 26, 3000)
+            density = rates ** (shape - 1) * np.exp(-rates / scale)
+            for count in group.unique():
+                weight = density * np.exp(count * np.log(rates) - 26 * rates)
+                chance[group.index[group == count]] = float((weight * np.exp(-8 * rates)).sum() / weight.sum())
+        found.append(chance.to_numpy())
+    return found[0], found[1], np.asarray(data.weekly["trx"][-8:].max(axis=0) == 0)
 
 
 def _check_sentences(found: dict[str, Any], result: dict[str, Any], rated: bool) -> None:
