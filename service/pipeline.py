@@ -68,6 +68,14 @@ class UnderWay:
     waiting: int = 0
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
+    async def end(self) -> None:
+        """Wait until it is answered, and be counted meanwhile."""
+        self.waiting += 1
+        try:
+            await self.done.wait()
+        finally:
+            self.waiting -= 1
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -126,14 +134,11 @@ class Pipeline:
         key, body_hash = (caller.tenant, request.parsed_query.query_id), hash_request(request)
         while (first := self._under_way.get(key)) is not None:
             _require_same(first.body_hash, body_hash, key[1])
-            first.waiting += 1
-            await first.done.wait()
+            await first.end()
         self._under_way[key] = first = UnderWay(body_hash)
         try:
             stored = await self._store.by_query(*key)
-            answered = (
-                Answered(stored, replayed=True) if stored is not None else await self._run(request, caller, correlation_id, tell, first)
-            )
+            answered = await self._run(request, caller, correlation_id, tell, first) if stored is None else Answered(stored, replayed=True)
             _require_same(answered.receipt.request_hash, body_hash, key[1])
             return answered
         finally:

@@ -1,5 +1,6 @@
 """gap_analyzer (tier 2): where a brand stays below what its best regions reach with HCPs of the same size, and by how much."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,9 +8,11 @@ import numpy as np
 from service.agents.attainment import Cell, measure_brand
 from service.agents.chart import Row, bar_chart, interval_chart, table
 from service.agents.finding import Finding
+from service.agents.gap_request import GapRequest, read_gap_request
 from service.agents.resampling import interval, share_true
 from service.agents.sample_data import Reals, Snapshot
 from service.agents.scope import Scope, resolve_kpi, resolve_period, resolve_scope
+from service.agents.shortfall import list_seldom_called, measure_hcps, seldom_called, split_gap, widest_hcps
 from service.contracts.dispatch import AgentDispatch
 
 DEFAULT_WEEKS = 26
@@ -34,10 +37,11 @@ class _Gaps:
 
 
 def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
-    """Rank the gaps between observed and attainable TRx.
+    """Rank the gaps between observed and attainable TRx, by region and, where the question asks for them, below it.
 
     Confidence is the share of bootstrap replicates in which the leading gap is still the widest and above 0; where no
     region is below the benchmark, it is the share in which the total over all regions stays within 5 % of the observed volume.
+    It counts for as much as such gaps answer the question (`GapRequest.nearness`).
 
     Raises:
         AgentFailure: The data do not have the named brand, region, KPI or period.
@@ -47,10 +51,13 @@ def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
     period, period_caveat = resolve_period(dispatch, data)
     usable = period is not None and not period.ahead
     start, stop = (period.start, period.stop) if period is not None and usable else (data.weeks - DEFAULT_WEEKS, data.weeks)
-    gaps = _collect(data, scope, start, stop)
+    gaps, request = _collect(data, scope, start, stop), read_gap_request(dispatch)
+    detail = _detail(data, gaps, request, start, stop)
     caveats = [*scope.caveats, *([period_caveat] if period_caveat else [])]
     if period is not None and period.ahead:
         caveats.append(f"A period to come has no observed volume; the last {DEFAULT_WEEKS} weeks were used.")
+    if request.absent:
+        caveats.append(f"The data do not have {' or '.join(request.absent)}; the gaps are those to the best regions.")
     if kpi is not None and kpi.name not in {"trx", "market_share"}:
         caveats.append(f"Gaps are measured in TRx and market share; {kpi.label} has no attainable level in the data.")
     caveats.append(
@@ -58,14 +65,15 @@ def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
         "benchmark is picked from the data, so gaps are slightly overstated where regions are close."
     )
     return Finding(
-        primary_output=_output(gaps),
-        confidence=_confidence(gaps),
-        evidence=_evidence(gaps),
+        primary_output={**_output(gaps), "nearness": request.nearness, "not_in_data": list(request.absent), **detail},
+        confidence=_confidence(gaps) * request.nearness,
+        evidence=[*_lead(request, detail), *_evidence(gaps)],
         caveats=caveats,
         visualizations=_charts(gaps),
         tables=(
             table("Gap by region", [_row(cell) for cell in gaps.regions]),
             table("Widest segments", [_row(cell) for cell in gaps.segments]),
+            *(table(name.replace("_", " "), rows) for name, rows in detail.items() if isinstance(rows, list)),
         ),
         model_used="standardised share with HCP bootstrap",
     )
@@ -89,6 +97,51 @@ def _collect(data: Snapshot, scope: Scope, start: int, stop: int) -> _Gaps:
         sum(cell.gap for cell in open_regions),
         replicates,
     )
+
+
+def _detail(data: Snapshot, gaps: _Gaps, request: GapRequest, start: int, stop: int) -> dict[str, object]:
+    """Return what the question asks for below the region: splits of the open gap, single HCPs, seldom called HCPs."""
+    shortfall = measure_hcps(data, gaps.benchmarks, start, stop)
+    detail: dict[str, object] = {}
+    brand, region = data.labels("brand"), data.labels("region")
+    below = np.zeros(len(brand), dtype=bool)
+    for cell in gaps.open:
+        below |= (brand == cell.brand) & (region == cell.region)
+    for column in request.splits if below.any() else ():
+        detail[f"by_{column}"] = split_gap(data, shortfall, below, column)
+    if request.asks_contact:
+        chosen = seldom_called(data, gaps.scope.mask, start, stop)
+        detail["seldom_called"] = list_seldom_called(data, chosen, shortfall, start, stop)
+        detail["seldom_called_count"] = int(chosen.sum())
+        detail["seldom_called_by_region"] = {name: int((chosen & (region == name)).sum()) for name in gaps.scope.regions}
+    elif request.asks_hcps:
+        detail["hcps"] = widest_hcps(data, shortfall, gaps.scope.mask)
+    return detail
+
+
+def _lead(request: GapRequest, detail: Mapping[str, object]) -> list[str]:
+    """Return what answers the question's own words, and first of all what the data lack."""
+    sentences = []
+    if request.absent:
+        sentences.append(f"The data do not have {' or '.join(request.absent)}; shown is what each region lacks against the best ones.")
+    if isinstance(rows := detail.get("seldom_called"), list):
+        places = detail["seldom_called_by_region"]
+        where = ", ".join(f"{name} {count}" for name, count in places.items()) if isinstance(places, Mapping) else ""
+        first = ", ".join(f"{row['hcp_id']} ({row['candidates']} candidate patients, {row['calls']} calls)" for row in rows[:5])
+        sentences.append(
+            f"{detail['seldom_called_count']} HCPs are in the upper third by candidate patients and in the lower third by calls ({where}); "
+            f"first {first}."
+        )
+    if isinstance(rows := detail.get("hcps"), list):
+        first = ", ".join(f"{row['hcp_id']} in the {row['region']} ({row['gap']:.1f})" for row in rows[:5])
+        sentences.append(
+            f"HCPs furthest below, in TRx a week, {len(rows)} listed: {first}." if rows else "No single HCP is measurably below."
+        )
+    for column in request.splits:
+        if isinstance(rows := detail.get(f"by_{column}"), list):
+            parts = "; ".join(f"{row[column]} {row['gap']:,.0f} of {row['attainable']:,.0f}" for row in rows)
+            sentences.append(f"The gap by {column}, in TRx a week of what is attainable: {parts}.")
+    return sentences
 
 
 def _confidence(gaps: _Gaps) -> float:

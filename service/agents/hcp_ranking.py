@@ -20,8 +20,8 @@ QUIET_WEEKS = 8
 SMALLEST_GROUP = 30
 
 
-def rank_hcps(data: Snapshot, scope: Scope, ranking: Ranking) -> Finding:
-    """Return the HCPs of the scope with the highest chances.
+def rank_hcps(data: Snapshot, scope: Scope, ranking: Ranking, asked_weeks: int | None) -> Finding:
+    """Return the HCPs of the scope with the highest chances; `asked_weeks` is how far ahead the question looks, if it says so.
 
     Confidence: 1 less what the held-out HCPs with like chances leave open (half their Wilson interval and their calibration gap), and
     half of that where the model does no better than the average rate.
@@ -35,7 +35,7 @@ def rank_hcps(data: Snapshot, scope: Scope, ranking: Ranking) -> Finding:
     chance, held_out, outcome, target = _quiet(data) if ranking.stops else _conversion(data)
     order = np.flatnonzero(inside)[np.argsort(-chance[inside], kind="stable")]
     listed = order[: ranking.size]
-    mean, like = float(chance[listed].mean()), _like(held_out, inside, len(listed))
+    like = _like(held_out, inside, len(listed))
     share = float(outcome[like].mean())
     low, high = wilson(share, len(like))
     auc = float(roc_auc_score(outcome[inside], held_out[inside])) if 0 < outcome[inside].sum() < inside.sum() else 0.5
@@ -55,9 +55,9 @@ def rank_hcps(data: Snapshot, scope: Scope, ranking: Ranking) -> Finding:
             "like_hcps": len(like),
             "auc": auc,
         },
-        confidence=max(0.0, 1.0 - (high - low) / 2.0 - abs(mean - share)) * (1.0 if auc > 0.5 else 0.5),
+        confidence=max(0.0, 1.0 - (high - low) / 2.0 - abs(float(held_out[like].mean()) - share)) * (1.0 if auc > 0.5 else 0.5),
         evidence=_evidence(label, ranking, rows, chance[inside], (share, low, high, len(like)), auc),
-        caveats=[*scope.caveats, *ranking.caveats, *_caveats(ranking)],
+        caveats=[*scope.caveats, *ranking.caveats, *_caveats(ranking, asked_weeks)],
         visualizations=(bar_chart("ranking", f"Highest chances, {label}", rows[:20], value="probability", label="hcp_id", color="region"),),
         tables=(table("Ranked HCPs", rows),),
         model_used="negative binomial repeat-buying model" if ranking.stops else "scikit-learn logistic regression, sigmoid-calibrated",
@@ -103,24 +103,27 @@ def _rows(data: Snapshot, listed: np.ndarray, chance: Reals) -> list[Row]:
     ]
 
 
-def _evidence(
-    label: str, ranking: Ranking, rows: list[Row], chance: Reals, like: tuple[float, float, float, int], auc: float
-) -> list[str]:
+def _evidence(label: str, ranking: Ranking, rows: list[Row], chance: Reals, like: tuple[float, float, float, int], auc: float) -> list[str]:
     share, low, high, count = like
     first = ", ".join(f"{row['hcp_id']} ({100 * float(str(row['probability'])):.1f} %)" for row in rows[:5])
     event = f"no TRx in the next {QUIET_WEEKS} weeks" if ranking.stops else f"a converted patient in the next {HORIZON_WEEKS} weeks"
     past = f"wrote nothing in the {QUIET_WEEKS} weeks" if ranking.stops else f"had one in the {HORIZON_WEEKS} weeks"
     return [
-        f"Of the {len(chance):,} HCPs ({label}) these have the highest chance of {event}: {first}; the mean is {100 * chance.mean():.1f} %.",
+        f"Of the {len(chance):,} HCPs ({label}) these have the highest chance of {event}: {first}; the mean is "
+        f"{100 * chance.mean():.1f} %.",
         f"Judged on the last weeks, which the model had not seen: of the {count} HCPs with the highest chances {100 * share:.1f} % {past} "
         f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %).",
         f"The AUC on those weeks is {auc:.2f} (0.5 is chance).",
     ]
 
 
-def _caveats(ranking: Ranking) -> list[str]:
+def _caveats(ranking: Ranking, asked_weeks: int | None) -> list[str]:
+    weeks = QUIET_WEEKS if ranking.stops else HORIZON_WEEKS
+    if asked_weeks is not None and asked_weeks != weeks:
+        other = f"The chance is for {weeks} weeks, the question asks for {asked_weeks}; the order of the HCPs is much the same."
+        return [other, *_caveats(ranking, None)]
     if ranking.stops:
         return [
-            "The data do not say that an HCP has stopped or why; writing nothing for some weeks stands in for it, and it is rare in these data.",
+            "The data do not say that an HCP has stopped, or why; writing nothing for some weeks stands in for it, and it is rare here."
         ]
     return ["The chance is for any converted patient of the HCP, with or without promotion; it does not say what would raise it."]

@@ -1,6 +1,6 @@
 """How far ahead a question looks: "by year end", "Q1", "in eighteen months", "feb march april". Dates only; it knows no KPI.
 
-A month, quarter or season without a year is the next one that is not over.
+A month, quarter or season without a year is the next one that is not over; "next quarter" is the 13 weeks that follow.
 """
 
 import re
@@ -12,7 +12,9 @@ LONGEST_HORIZON = 26
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _LONG = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
 _SEASONS = {"spring": (3, 3), "summer": (6, 3), "autumn": (9, 3), "fall": (9, 3), "winter": (12, 3)}
-_SMALL = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty"
+_SMALL = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty"
+)
 _NUMBERS = {word: at + 1 for at, word in enumerate(_SMALL.split())} | {"a": 1, "an": 1, "twenty four": 24, "couple of": 2, "few": 3}
 _UNIT_WEEKS = {"day": 1 / 7, "week": 1.0, "wk": 1.0, "month": 52 / 12, "quarter": 13.0, "year": 52.0}
 _COUNT = rf"(?P<count>\d{{1,3}}|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))}) (?P<unit>day|week|wk|month|quarter|year)s?"
@@ -23,7 +25,8 @@ _MONTH = re.compile(rf"\b(?P<name>{_MONTH_NAMES})\b(?: (?P<year>20\d\d))?")
 _WRITTEN_MONTH = re.compile(r"\b(?P<year>20\d\d) (?P<number>0[1-9]|1[0-2])\b")
 _QUARTER = re.compile(r"\bq(?P<number>[1-4])\b(?: (?P<year>20\d\d))?")
 _YEAR = re.compile(r"\b(?P<year>20\d\d)\b")
-_RELATIVE = re.compile(r"\b(?P<which>this|current|next|coming) (?P<unit>month|quarter|year)\b")
+_RUNNING = re.compile(r"\b(?:this|current) (?P<unit>month|quarter|year)\b")
+_NEXT = re.compile(r"\b(?:next|coming) (?P<unit>week|month|quarter|year)(?:s\b|\b)(?! end)")
 _YEAR_END = re.compile(r"\b(?:year end|end of (?:the |this )?year|years end|x ?mas|christmas|holidays?|holiday season|closes the year)\b")
 _SEASON = re.compile(rf"\b(?:by|until|through|this|next|before|of|in) (?:the )?(?P<name>{'|'.join(_SEASONS)})\b")
 _AGO = re.compile(r"\b(?:last|past|previous) (?:\w+ )?\w+\b")
@@ -50,7 +53,8 @@ class Horizon:
 def find_horizon(text: str, last: date) -> Horizon | None:
     """Return how far a text in normal form looks beyond the week that ends on `last`, or None where it names nothing to come."""
     plain = _AGO.sub(" ", text)
-    counted = [max(1, round(_number(hit["count"]) * _UNIT_WEEKS[hit["unit"]])) for hit in (*_AHEAD.finditer(plain), *_FROM_NOW.finditer(plain))]
+    spoken = [(_number(hit["count"]), hit["unit"]) for pattern in (_AHEAD, _FROM_NOW) for hit in pattern.finditer(plain)]
+    counted = [max(1, round(count * _UNIT_WEEKS[unit])) for count, unit in (*spoken, *((1, hit["unit"]) for hit in _NEXT.finditer(plain)))]
     if counted:
         return _horizon(0, max(counted), None)
     spans = [(begin, end) for begin, end in _spans(plain, last) if end > last + timedelta(days=7)]
@@ -85,10 +89,9 @@ def _spans(text: str, last: date) -> Iterator[tuple[date, date]]:
         yield _next(hit["year"], 3 * int(hit["number"]) - 2, 3, last)
     for hit in _SEASON.finditer(text):
         yield _next(None, *_SEASONS[hit["name"]], last)
-    for hit in _RELATIVE.finditer(text):
+    for hit in _RUNNING.finditer(text):
         size = {"month": 1, "quarter": 3, "year": 12}[hit["unit"]]
-        begin = (last.month - 1) // size * size + 1 + (0 if hit["which"] in {"this", "current"} else size)
-        yield _months(last.year, begin, size)
+        yield _months(last.year, (last.month - 1) // size * size + 1, size)
     if _YEAR_END.search(text):
         yield _months((last + timedelta(days=8)).year, 12, 1)
     alone = _YEAR.findall(_MONTH.sub(" ", _QUARTER.sub(" ", _WRITTEN_MONTH.sub(" ", text))))

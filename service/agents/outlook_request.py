@@ -14,20 +14,27 @@ from service.contracts.dispatch import AgentDispatch
 
 MOST_RANKED = 50
 USUAL_RANKED = 10
-_PEOPLE = r"docs?|doctors?|hcps?|physicians?|prescribers?|writers?|clinicians?|leads|accounts?|practices|clinics|hospitals?|targets?|target list"
+_PEOPLE = (
+    r"docs?|doctors?|hcps?|physicians?|prescribers?|writers?|clinicians?|leads|accounts?|practices|clinics|hospitals?|targets?|target list"
+    r"|\w+ologists?|allergists?|derms?|cardios?|nephros?"
+)
+_EVENTS = r"adopt\w*|lapse\w*|conver\w+"
 _RANK = re.compile(
-    rf"\b(?:who|whos|which (?:\w+ ){{0,2}}(?:{_PEOPLE})|rank(?:ing)?|(?:score|rate) (?:\w+ ){{0,4}}(?:{_PEOPLE}|list)|(?:{_PEOPLE}) about to"
-    rf"|(?:odds|chances?|likelihood|probability|probabilities) (?:of|per|for|that) (?:\w+ ){{0,4}}(?:{_PEOPLE}|adopt\w*|lapse\w*|conver\w+)"
-    rf"|list of (?:\w+ )?(?:{_PEOPLE})|(?:{_PEOPLE}) (?:\w+ ){{0,3}}(?:most likely|likely to)|per doctor|lapse odds|churn (?:scores?|prob\w+))\b"
+    rf"\b(?:who|whos|which (?:\w+ ){{0,2}}(?:{_PEOPLE})|rank(?:ing)?|(?:score|rate) (?:\w+ ){{0,4}}(?:{_PEOPLE}|list)"
+    rf"|(?:odds|chances?|likelihood|probability|probabilities) (?:of|per|for|that) (?:\w+ ){{0,4}}(?:{_PEOPLE}|{_EVENTS})"
+    rf"|list of (?:\w+ )?(?:{_PEOPLE})|(?:{_PEOPLE}) (?:\w+ ){{0,3}}(?:most likely|likely to)|(?:{_PEOPLE}) about to"
+    r"|per doctor|lapse odds|churn (?:scores?|prob\w+))\b"
 )
 _STOP = re.compile(
-    r"\b(?:stop\w*|drop(?:ping)? (?:us|off|our)|lapse\w*|churn\w*|quit\w*|defect\w*|switch away|leav\w+ us|lose|losing|abandon\w*|shaky|at risk)\b"
+    r"\b(?:stop\w*|drop(?:ping)? (?:us|off|our)|lapse\w*|churn\w*|quit\w*|defect\w*|switch away|leav\w+ us|lose|losing|abandon\w*|shaky"
+    r"|at risk)\b"
 )
 _PATIENTS = re.compile(
-    r"\b(?:(?:which|what|flag|score|list|rank|those|the|of|my|our) (?:\w+ ){0,2}patients?|patients? (?:who|at risk|that|likely|drop\w*|of month)"
-    r"|refil\w+|therapy persist\w+|survival curve)\b"
+    r"\b(?:(?:which|what|flag|score|list|rank|those|the|of|my|our) (?:\w+ ){0,2}patients?"
+    r"|patients? (?:who|at risk|that|likely|drop\w*|of month)|refil\w+|therapy persist\w+|survival curve)\b"
 )
-_DOCTOR = re.compile(r"\b(?:dr|doctor|prof)\.? ?(?P<name>[A-Z][\w'-]+|[a-z]{4,})", re.IGNORECASE)
+_DOCTOR = re.compile(r"\b(?:[Dd][Rr]\.? |[Dd][Rr]\.|[Pp]rof\.? )(?P<name>[A-Za-z][\w'-]{2,})")
+_UNITS = re.compile(r"\b(?:cartons?|box(?:es)?|packs?|vials?|pens?|dollars?|revenue|gross to net)\b")
 _NO_NAMES = {"list", "that", "this", "with", "from", "will", "about", "which", "likely", "level", "score", "visits", "office"}
 _TOP = re.compile(r"\btop (\d{1,3})\b|\b(\d{1,3}) (?:docs|doctors|hcps|physicians|names)\b")
 _PLAN = re.compile(r"\b(?:plan|quota|target|goal|budget|the number|forecasted number)\b")
@@ -59,6 +66,7 @@ class KpiWish:
     wants_scenarios: bool
     asks_starts: bool
     asks_plan: bool
+    unit: str | None
 
 
 def refuse_patients_and_names(dispatch: AgentDispatch) -> None:
@@ -73,7 +81,9 @@ def refuse_patients_and_names(dispatch: AgentDispatch) -> None:
         raise AgentFailure("missing_data", message)
     named = next((hit for hit in _DOCTOR.finditer(question) if hit["name"].casefold() not in _NO_NAMES), None)
     if named and not re.search(r"\bhcp\b", named[0], re.IGNORECASE):
-        raise AgentFailure("unknown_entity", f"The data have no doctor {quoted(named[0])}, only ids: the ids run from HCP-00001 to HCP-02400.")
+        raise AgentFailure(
+            "unknown_entity", f"The data have no doctor {quoted(named[0])}, only ids: the ids run from HCP-00001 to HCP-02400."
+        )
 
 
 def read_ranking(dispatch: AgentDispatch, data: Snapshot) -> Ranking | None:
@@ -115,4 +125,5 @@ def read_kpi_wish(dispatch: AgentDispatch) -> KpiWish:
         wants_scenarios=_SCENARIOS.search(text) is not None,
         asks_starts=_STARTS.search(text) is not None,
         asks_plan=_PLAN.search(text) is not None,
+        unit=unit[0] if (unit := _UNITS.search(text)) else None,
     )

@@ -7,11 +7,19 @@ import numpy as np
 import pandas as pd
 
 from service.agents.sample_data import Snapshot
-from tests.golden_checks.question import calendar_window, check_period_is_absent, check_scope, check_unknown_name, said_period
+from tests.golden_checks.question import calendar_window, check_period_is_absent, check_scope, check_unknown_name, said_period, words_of
 
 BANDS = {"decile 1-3": (1, 3), "decile 4-7": (4, 7), "decile 8-10": (8, 10)}
 MEASURES = ("trx", "nrx", "market_share", "conversion_rate", "calls", "emails", "samples")
 DRAWS = 250
+NOT_IN_DATA = {
+    r"of plan|behind plan|quotas?": "plan",
+    r"by state|which states|zips?": "state",
+    r"on which plans|preferred status": "payer's plan",
+    r"hub|support program": "hub",
+    r"industry norm": "norm",
+    r"rival": "rival",
+}
 USUAL_WEEKS = 26
 
 
@@ -42,6 +50,7 @@ def check(query: str, handoff: dict[str, Any], data: Snapshot) -> None:
     _check_total(found, gaps, leading)
     _check_confidence(found, result, gaps, leading, regions)
     _check_sentences(found, result)
+    _check_detail(query, found, rows, gaps, data, start, stop)
 
 
 class _Brand:
@@ -145,6 +154,71 @@ def _check_confidence(
         share = float((drift.abs() < 0.05 * found["observed"]).mean())
     expected = share * found.get("nearness", 1.0)
     assert abs(result["confidence"] - expected) <= 0.12, f"confidence {result['confidence']}, expected {expected}"
+
+
+def _check_detail(
+    query: str,
+    found: dict[str, Any],
+    rows: np.ndarray[Any, np.dtype[np.bool_]],
+    gaps: dict[str, _Brand],
+    data: Snapshot,
+    start: int,
+    stop: int,
+) -> None:
+    """Splits and lists of HCPs, from each HCP's own market at the benchmark's share of its band."""
+    frame = data.hcps[["hcp_id", "brand", "region", "specialty", "setting", "decile"]].copy()
+    for name in ("trx", "market_trx", "candidates", "calls"):
+        frame[name] = data.weekly[name][start:stop].sum(axis=0)
+    frame["band"] = pd.cut(frame["decile"], [0, 3, 7, 10], labels=list(BANDS)).astype(str)
+    frame = frame[rows]
+    best = pd.concat([part[part["region"].isin(gaps[brand].benchmark)] for brand, part in _all(data, start, stop).groupby("brand")])
+    sums = best.groupby(["brand", "band"])[["trx", "market_trx"]].sum()
+    share = (sums["trx"] / sums["market_trx"]).reindex(pd.MultiIndex.from_frame(frame[["brand", "band"]])).to_numpy()
+    weeks = stop - start
+    frame["observed"], frame["attainable"] = frame["trx"] / weeks, frame["market_trx"] * share / weeks
+    frame["gap"] = frame["attainable"] - frame["observed"]
+    open_pairs = {(row["brand"], row["region"]) for row in found["ranked"]}
+    below = frame[[pair in open_pairs for pair in zip(frame["brand"], frame["region"], strict=True)]]
+    for column in ("specialty", "setting"):
+        own = below.groupby(column)["gap"].sum()
+        told = {row[column]: row["gap"] for row in found.get(f"by_{column}", [])}
+        assert not told or set(told) == set(own.index)
+        assert all(abs(gap - own[name]) <= 0.11 for name, gap in told.items()), f"by {column} the gaps are {own.to_dict()}"
+    if "hcps" in found:
+        frame["sure"] = frame["gap"] - 1.645 * np.sqrt(frame["attainable"] / weeks)
+        _check_listed(found["hcps"], frame.sort_values("sure", ascending=False, kind="stable"), int((frame["sure"] > 0).sum()))
+    if "seldom_called" in found:
+        many = frame["candidates"] >= frame["candidates"].quantile(2 / 3)
+        chosen = frame[many & (frame["calls"] <= frame["calls"].quantile(1 / 3))]
+        assert found["seldom_called_count"] == len(chosen), f"{len(chosen)} HCPs have many patients and few calls"
+        assert (
+            found["seldom_called_by_region"]
+            == chosen["region"].value_counts().reindex(sorted(frame["region"].unique()), fill_value=0).to_dict()
+        )
+        _check_listed(found["seldom_called"], chosen.sort_values("candidates", ascending=False, kind="stable"), len(chosen))
+    for pattern, name in NOT_IN_DATA.items():
+        if re.search(rf"(?<!\w)(?:{pattern})(?!\w)", words_of(query)):
+            assert found["nearness"] < 1.0, f"the data have no {name}"
+    if re.search(r"(?<!\w)(?:specialt(?:y|ies))(?!\w)", words_of(query)) and found["ranked"]:
+        assert "by_specialty" in found
+
+
+def _all(data: Snapshot, start: int, stop: int) -> pd.DataFrame:
+    frame = data.hcps[["brand", "region", "decile"]].copy()
+    for name in ("trx", "market_trx"):
+        frame[name] = data.weekly[name][start:stop].sum(axis=0)
+    frame["band"] = pd.cut(frame["decile"], [0, 3, 7, 10], labels=list(BANDS)).astype(str)
+    names = frame["brand"].unique()
+    return frame[frame["brand"].isin(names)]
+
+
+def _check_listed(told: list[dict[str, Any]], own: pd.DataFrame, count: int) -> None:
+    assert len(told) == min(20, count), f"{count} HCPs qualify, {len(told)} are listed"
+    assert [row["hcp_id"] for row in told] == list(own["hcp_id"][: len(told)]), f"the first are {list(own['hcp_id'][:5])}"
+    for row, (_, mine) in zip(told, own.iterrows(), strict=False):
+        for name in ("observed", "attainable", "gap", *(one for one in ("candidates", "calls") if one in row)):
+            assert abs(row[name] - mine[name]) <= 0.011, f"{row['hcp_id']}: {name} is {mine[name]}, not {row[name]}"
+        assert (row["brand"], row["region"], row["decile"]) == (mine["brand"], mine["region"], mine["decile"])
 
 
 def _check_sentences(found: dict[str, Any], result: dict[str, Any]) -> None:
