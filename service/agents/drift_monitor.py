@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.agents.chart import Row, bar_chart, table
+from service.agents.drift_request import DriftRequest, read_drift_request
 from service.agents.finding import AgentFailure, Finding
 from service.agents.model_decay import Decay, Window, measure_decay
 from service.agents.resampling import draw_weights, share_true
 from service.agents.sample_data import Reals, Snapshot
-from service.agents.scope import Scope, resolve_period, resolve_scope
+from service.agents.scope import Scope, question_of, resolve_period, resolve_scope
 from service.agents.stability import adjust_p_values, bin_edges, ks, psi, psi_of_shares
 from service.contracts.dispatch import AgentDispatch
 
@@ -48,7 +49,7 @@ def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
 
     A feature drifts when its Kolmogorov-Smirnov p-value, adjusted for the number of features (Benjamini-Hochberg), is below
     0.05 and its PSI exceeds by 0.1 what chance gives at this number of HCPs. Confidence is the share of bootstrap replicates
-    in which the same features lie above that PSI.
+    in which the same features lie above that PSI, half of it where the question is about something that this only stands in for.
 
     Raises:
         AgentFailure: The named brand, region or period is not in the data, or leaves too few HCPs.
@@ -63,6 +64,7 @@ def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
     fit = (max(0, before[0] - FIT_WEEKS), before[0])
     decay = measure_decay(data, scope.mask, fit, before, recent) if fit[1] - fit[0] >= FIT_WEEKS else None
     drifted = [feature for feature in features if feature.level in {"moderate", "large"}]
+    request = read_drift_request(question_of(dispatch))
     rows = [_row(feature) for feature in features]
     return Finding(
         primary_output={
@@ -74,10 +76,13 @@ def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
             "baseline_weeks": [data.week_ends[before[0]].isoformat(), data.week_ends[before[1] - 1].isoformat()],
             "features": rows,
             "model": _decay_output(decay),
+            "asked_features": list(request.features),
+            "not_in_data": list(request.absent),
+            "nearness": request.nearness,
         },
-        confidence=_confidence(features),
-        evidence=_evidence(data, scope, features, decay, recent),
-        caveats=_caveats(scope, window_caveat, decay, fit, data.programme_start),
+        confidence=_confidence(features) * request.nearness,
+        evidence=[*_lead(request, features, decay), *_evidence(data, scope, features, decay, recent)],
+        caveats=[*request.notes, *_caveats(scope, window_caveat, decay, fit, data.programme_start)],
         visualizations=(bar_chart("drift", f"PSI by feature, {scope.label}", rows, value="psi", label="feature", color="level"),),
         tables=(table("Drift by feature", rows), *([table("Observed and expected conversions", _decay_rows(decay))] if decay else [])),
         model_used="PSI, Kolmogorov-Smirnov, logistic regression",
@@ -149,6 +154,33 @@ def _row(feature: _Feature) -> Row:
     }
 
 
+def _told(feature: _Feature, lead: str) -> str:
+    p_value = "p < 0.001" if feature.adjusted_p < 0.001 else f"p = {feature.adjusted_p:.3f}"
+    change = f"{100 * (feature.mean_recent / feature.mean_before - 1):+.0f} %" if feature.mean_before > 0 else "from none"
+    return (
+        f"{lead}: PSI {feature.psi:.2f} ({feature.psi_by_chance:.2f} expected by chance), Kolmogorov-Smirnov {feature.ks:.2f} "
+        f"(adjusted {p_value}); the weekly mean per HCP went from {feature.mean_before:.2f} to {feature.mean_recent:.2f} ({change})."
+    )
+
+
+def _lead(request: DriftRequest, features: list[_Feature], decay: Decay | None) -> list[str]:
+    """Return what answers the question's own words: what the data lack, the model's accuracy, the named features."""
+    sentences = []
+    if request.absent:
+        sentences.append(
+            f"The data do not have {' or '.join(request.absent)}; shown is how recent weeks differ from those before, and how a conversion "
+            "model fitted on earlier weeks does."
+        )
+    if request.asks_accuracy and decay is not None:
+        sentences.append(
+            f"The conversion model's AUC over patients went from {decay.auc_before:.3f} to {decay.auc_recent:.3f}; of the patients of the "
+            f"tenth of the HCPs with the highest chance {100 * decay.hit_rate_before:.1f} % converted before and "
+            f"{100 * decay.hit_rate_recent:.1f} % now."
+        )
+    named = [feature for feature in features if feature.name in request.features and feature.level not in {"moderate", "large"}]
+    return sentences + [_told(feature, f"{feature.name} ({feature.level})") for feature in named]
+
+
 def _evidence(data: Snapshot, scope: Scope, features: list[_Feature], decay: Decay | None, recent: Window) -> list[str]:
     drifted = [feature for feature in features if feature.level in {"moderate", "large"}]
     weeks = recent[1] - recent[0]
@@ -157,13 +189,7 @@ def _evidence(data: Snapshot, scope: Scope, features: list[_Feature], decay: Dec
         f"({scope.label}, {int(scope.mask.sum()):,} HCPs)."
     ]
     for feature in drifted or features[:1]:
-        p_value = "p < 0.001" if feature.adjusted_p < 0.001 else f"p = {feature.adjusted_p:.3f}"
-        change = f"{100 * (feature.mean_recent / feature.mean_before - 1):+.0f} %" if feature.mean_before > 0 else "from none"
-        lead = feature.name if feature in drifted else f"The widest shift, {feature.name}, is not drift"
-        sentences.append(
-            f"{lead}: PSI {feature.psi:.2f} ({feature.psi_by_chance:.2f} expected by chance), Kolmogorov-Smirnov {feature.ks:.2f} "
-            f"(adjusted {p_value}); the weekly mean per HCP went from {feature.mean_before:.2f} to {feature.mean_recent:.2f} ({change})."
-        )
+        sentences.append(_told(feature, feature.name if feature in drifted else f"The widest shift, {feature.name}, is not drift"))
     if decay is None:
         return sentences
     first = decay.groups[0]
@@ -197,6 +223,10 @@ def _decay_output(decay: Decay | None) -> dict[str, object] | None:
         "decayed_groups": [group.group for group in decay.decayed],
         "brier_before": decay.brier_before,
         "brier_recent": decay.brier_recent,
+        "auc_before": decay.auc_before,
+        "auc_recent": decay.auc_recent,
+        "hit_rate_before": decay.hit_rate_before,
+        "hit_rate_recent": decay.hit_rate_recent,
         "groups": _decay_rows(decay),
     }
 

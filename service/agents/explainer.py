@@ -17,6 +17,9 @@ DEFAULT_WEEKS = 13
 TERM_MATCH = 0.75
 """Where data are named too, a term is what is asked for when it makes up enough of the question (see `Term.match`)."""
 KPI_TERM_MATCH = 0.95
+ABSENT_MEASURES = ("NBRx", "reach")
+"""Terms that are measures too: "NBRx fell" asks for data that there are not, not for the meaning of the word."""
+_ASKS_MEANING = re.compile(r"\b(?:mean\w*|defin\w*|diff\w*|vs|versus|calculated|computed|counts?|stands? for|whats?)\b")
 _CHANGE = re.compile(
     r"\b(?:why|caus\w+|driv\w+|drove|chang\w+|drop\w*|f[ae]ll\w*|declin\w+|decreas\w+|r[io]se\w*|rising|gr[eo]w\w*|increas\w+|"
     r"trend\w*|mov\w+|jump\w*|down|up|lower|higher)\b"
@@ -58,7 +61,8 @@ def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
     names_data = scope.brand_named or scope.region_named or kpi is not None
     term = find_term(question)
     defines = _DEFINES.search(text) is not None
-    if term is not None and not (names_data and asks_change) and term.quality >= _needed(term, scope, defines=defines):
+    about_data = asks_change and (names_data or (term is not None and term.term.name in ABSENT_MEASURES and not _ASKS_MEANING.search(text)))
+    if term is not None and not about_data and term.quality >= _needed(term, scope, defines=defines):
         return _explain_term(data, scope, term, [*absent, *([_NO_RESULT] if _RESULT.search(text) else [])])
     if absent:
         resolve_scope(dispatch, data)

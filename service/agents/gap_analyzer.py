@@ -58,6 +58,8 @@ def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
         caveats.append(f"A period to come has no observed volume; the last {DEFAULT_WEEKS} weeks were used.")
     if request.absent:
         caveats.append(f"The data do not have {' or '.join(request.absent)}; the gaps are those to the best regions.")
+    if request.names_districts:
+        caveats.append("The data's districts are its four regions; there are none below them.")
     if kpi is not None and kpi.name not in {"trx", "market_share"}:
         caveats.append(f"Gaps are measured in TRx and market share; {kpi.label} has no attainable level in the data.")
     caveats.append(
@@ -65,7 +67,13 @@ def answer(dispatch: AgentDispatch, data: Snapshot) -> Finding:
         "benchmark is picked from the data, so gaps are slightly overstated where regions are close."
     )
     return Finding(
-        primary_output={**_output(gaps), "nearness": request.nearness, "not_in_data": list(request.absent), **detail},
+        primary_output={
+            **_output(gaps),
+            "nearness": request.nearness,
+            "not_in_data": list(request.absent),
+            "specialties": list(request.specialties),
+            **detail,
+        },
         confidence=_confidence(gaps) * request.nearness,
         evidence=[*_lead(request, detail), *_evidence(gaps)],
         caveats=caveats,
@@ -104,18 +112,21 @@ def _detail(data: Snapshot, gaps: _Gaps, request: GapRequest, start: int, stop: 
     shortfall = measure_hcps(data, gaps.benchmarks, start, stop)
     detail: dict[str, object] = {}
     brand, region = data.labels("brand"), data.labels("region")
+    chosen_specialty = np.isin(data.labels("specialty"), request.specialties) if request.specialties else np.ones(len(brand), dtype=bool)
+    inside = gaps.scope.mask & chosen_specialty
     below = np.zeros(len(brand), dtype=bool)
     for cell in gaps.open:
         below |= (brand == cell.brand) & (region == cell.region)
     for column in request.splits if below.any() else ():
         detail[f"by_{column}"] = split_gap(data, shortfall, below, column)
-    if request.asks_contact:
-        chosen = seldom_called(data, gaps.scope.mask, start, stop)
+    if inside.any() and request.asks_contact:
+        chosen = seldom_called(data, inside, start, stop)
+        detail["never_called_count"] = int((inside & (data.weekly["calls"][start:stop].sum(axis=0) == 0)).sum())
         detail["seldom_called"] = list_seldom_called(data, chosen, shortfall, start, stop)
         detail["seldom_called_count"] = int(chosen.sum())
         detail["seldom_called_by_region"] = {name: int((chosen & (region == name)).sum()) for name in gaps.scope.regions}
-    elif request.asks_hcps:
-        detail["hcps"] = widest_hcps(data, shortfall, gaps.scope.mask)
+    elif inside.any() and request.asks_hcps:
+        detail["hcps"] = widest_hcps(data, shortfall, inside)
     return detail
 
 
@@ -130,7 +141,7 @@ def _lead(request: GapRequest, detail: Mapping[str, object]) -> list[str]:
         first = ", ".join(f"{row['hcp_id']} ({row['candidates']} candidate patients, {row['calls']} calls)" for row in rows[:5])
         sentences.append(
             f"{detail['seldom_called_count']} HCPs are in the upper third by candidate patients and in the lower third by calls ({where}); "
-            f"first {first}."
+            f"first {first}. No call at all in these weeks had {detail['never_called_count']} HCPs."
         )
     if isinstance(rows := detail.get("hcps"), list):
         first = ", ".join(f"{row['hcp_id']} in the {row['region']} ({row['gap']:.1f})" for row in rows[:5])

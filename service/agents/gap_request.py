@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from service.agents.kpi import normal_form
 from service.agents.scope import question_of
+from service.agents.subgroups.words import ABSENT_SPECIALISTS, SPECIALISTS
 from service.contracts.dispatch import AgentDispatch
 
 NEAR = 0.5
@@ -25,9 +26,10 @@ _CONTACT = (
     r"|under called|under reached|not (?:being )?visited|no rep has|ignoring|coverage holes|nobody is serving|underserved"
 )
 _ABSENT = (
-    (r"plan|quota|targets?|goals?|budget(?! plan)", "a plan, target or quota", NEAR),
-    (r"states?|zips?|zip ?codes?|zip3|cit(?:y|ies)|districts?|territor(?:y|ies)|my patch|pacific northwest|texas|oregon|denver|ohio|florida"
-     r"|california", "places below the region", NEAR),
+    (r"(?<!budget )plan|quota|targets?|goals?", "a plan, target or quota", NEAR),
+    (r"states?|zips?|zip ?codes?|zip3|cit(?:y|ies)|pacific northwest|texas|oregon|denver|ohio|florida|california",
+     "places below the region", NEAR),
+    (rf"{ABSENT_SPECIALISTS}|heart failure", "that specialty", 0.0),
     (r"industry|norm|other brands|similar brands", "an industry norm", NEAR),
     (r"rivals?|competitors?|the ones they have", "what single competitors sell", NEAR),
     (r"hub|enrol\w*|support program\w*|patient services|referr?als?|referred", "enrolments and patient services", 0.0),
@@ -45,6 +47,8 @@ class GapRequest:
     splits: tuple[str, ...]
     asks_hcps: bool
     asks_contact: bool
+    specialties: tuple[str, ...]
+    names_districts: bool
     absent: tuple[str, ...]
     nearness: float
 
@@ -54,10 +58,14 @@ def read_gap_request(dispatch: AgentDispatch) -> GapRequest:
     text = normal_form(question_of(dispatch))
     absent = [(name, nearness) for pattern, name, nearness in _ABSENT if _found(pattern, text)]
     asks_contact = _found(_CONTACT, text)
+    specialties = tuple(name for name, pattern in SPECIALISTS.items() if _found(rf"{pattern}|{name.split()[0].casefold()[:6]}", text))
+    splits = [name for name, pattern in _SPLITS.items() if _found(pattern, text)]
     return GapRequest(
-        splits=tuple(name for name, pattern in _SPLITS.items() if _found(pattern, text)),
+        splits=tuple(dict.fromkeys([*(["specialty"] if specialties else []), *splits])),
         asks_hcps=_found(_HCPS, text) or asks_contact,
         asks_contact=asks_contact,
+        specialties=specialties,
+        names_districts=_found(r"districts?|territor(?:y|ies)", text),
         absent=tuple(name for name, _ in absent),
         nearness=min((nearness for _, nearness in absent), default=1.0),
     )

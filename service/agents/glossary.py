@@ -107,8 +107,8 @@ TERMS = (
         "confounding",
         ("confounder", "confounders", "selection bias", "naive difference"),
         "Confounding is when something drives both who gets a treatment and the outcome, so that a plain comparison shows an effect that "
-        "is not there, or the wrong size of one. This system's studies adjust for decile, potential, digital affinity, setting, region, brand "
-        "and the outcome before, because these may drive both.",
+        "is not there, or the wrong size of one. This system's studies adjust for decile, potential, digital affinity, setting, region, "
+        "brand and the outcome before, because these may drive both.",
         who_was_chosen,
     ),
     Term(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 from service.agents.sample_data import PROGRAMMES, Mask, Reals, Snapshot
 from service.agents.stability import adjust_p_values
@@ -26,10 +27,17 @@ class GroupCheck:
 
 @dataclass(frozen=True, slots=True)
 class Decay:
-    """The model's Brier score a patient before and now, and the groups, the most unusual first."""
+    """The model's Brier score, AUC and hit rate a patient before and now, and the groups, the most unusual first.
+
+    The hit rate is the share of converted patients among those of the tenth of the HCPs with the highest chance.
+    """
 
     brier_before: float
     brier_recent: float
+    auc_before: float
+    auc_recent: float
+    hit_rate_before: float
+    hit_rate_recent: float
     groups: tuple[GroupCheck, ...]
 
     @property
@@ -57,7 +65,11 @@ def measure_decay(data: Snapshot, mask: Mask, fit: Window, before: Window, recen
     groups = [GroupCheck(name, observed, expected, z, float(p)) for (name, observed, expected, z), p in zip(checks, adjusted, strict=True)]
     return Decay(
         brier_before=_brier(chance, *_patients(data, mask, before)),
-        brier_recent=_brier(chance, *_patients(data, mask, recent)),
+        brier_recent=_brier(chance, now, still_open),
+        auc_before=_auc(chance, *_patients(data, mask, before)),
+        auc_recent=_auc(chance, now, still_open),
+        hit_rate_before=_hit_rate(chance, *_patients(data, mask, before)),
+        hit_rate_recent=_hit_rate(chance, now, still_open),
         groups=tuple(sorted(groups, key=lambda one: one.adjusted_p)),
     )
 
@@ -84,6 +96,19 @@ def _patients(data: Snapshot, mask: Mask, window: Window) -> tuple[Reals, Reals]
 
 def _brier(chance: Reals, converted: Reals, open_: Reals) -> float:
     return float((converted * (1.0 - chance) ** 2 + open_ * chance**2).sum() / max((converted + open_).sum(), 1.0))
+
+
+def _auc(chance: Reals, converted: Reals, open_: Reals) -> float:
+    """Return the chance that a converted patient's HCP had the higher probability, over patients; NaN where all or none converted."""
+    if not converted.sum() or not open_.sum():
+        return float("nan")
+    truth, score = np.repeat([1, 0], len(chance)), np.concatenate([chance, chance])
+    return float(roc_auc_score(truth, score, sample_weight=np.concatenate([converted, open_])))
+
+
+def _hit_rate(chance: Reals, converted: Reals, open_: Reals) -> float:
+    best = np.argsort(-chance, kind="stable")[: max(1, len(chance) // 10)]
+    return float(converted[best].sum() / max(1.0, float((converted + open_)[best].sum())))
 
 
 def _features(data: Snapshot, mask: Mask) -> Reals:

@@ -31,7 +31,7 @@ _STOP = re.compile(
 )
 _PATIENTS = re.compile(
     r"\b(?:(?:which|what|flag|score|list|rank|those|the|of|my|our) (?:\w+ ){0,2}patients?"
-    r"|patients? (?:who|at risk|that|likely|drop\w*|of month)|refil\w+|therapy persist\w+|survival curve)\b"
+    r"|patients? (?:who|at risk|that|likely|drop\w*|of month)|refil\w+|therapy persist\w+)\b"
 )
 _DOCTOR = re.compile(r"\b(?:[Dd][Rr]\.? |[Dd][Rr]\.|[Pp]rof\.? )(?P<name>[A-Za-z][\w'-]{2,})")
 _UNITS = re.compile(r"\b(?:cartons?|box(?:es)?|packs?|vials?|pens?|dollars?|revenue|gross to net)\b")

@@ -89,15 +89,7 @@ def _predict_kpi(dispatch: AgentDispatch, data: Snapshot, scope: Scope) -> Findi
             "asked_window": _asked_window(data, prospect),
             "nearness": nearness,
             **{f"by_{name}": rows for name, rows in each.items()},
-            "backtest": {
-                "mean_absolute_error": test.model_error,
-                "relative_error": test.relative_error,
-                "naive_error": test.naive_error,
-                "seasonal_naive_error": test.seasonal_error,
-                "skill": test.skill,
-                "inside_interval": test.inside,
-                "points": test.points,
-            },
+            "backtest": _backtest_output(test),
         },
         confidence=_confidence(ahead, test) * nearness,
         evidence=[*_lead(data, prospect, wish, each), *_forecast_evidence(prospect)],
@@ -106,6 +98,18 @@ def _predict_kpi(dispatch: AgentDispatch, data: Snapshot, scope: Scope) -> Findi
         tables=(table("Forecast", weeks), *(table(f"Forecast by {name}", rows) for name, rows in each.items())),
         model_used="statsmodels OLS (trend, yearly cycle, step; BIC)",
     )
+
+
+def _backtest_output(test: Backtest) -> dict[str, object]:
+    return {
+        "mean_absolute_error": test.model_error,
+        "relative_error": test.relative_error,
+        "naive_error": test.naive_error,
+        "seasonal_naive_error": test.seasonal_error,
+        "skill": test.skill,
+        "inside_interval": test.inside,
+        "points": test.points,
+    }
 
 
 def _look_ahead(data: Snapshot, scope: Scope, mask: Mask, kpi: Kpi, horizon: Horizon) -> _Prospect:

@@ -44,7 +44,15 @@ def retell(item: Mapping[str, object]) -> str:
     output = output_of(item)
     name = item.get("agent_id")
     agent = quoted(name).strip("'") if isinstance(name, str) and name else "An agent"
-    return f"{agent}: {_effect(output) or _gap(output) or _forecast(output) or _probability(output) or _score(output) or _numbers(output)}"
+    told = _effect(output) or _gap(output) or _forecast(output) or _probability(output) or _score(output) or _numbers(output)
+    return f"{agent}: {_lacking(output)}{told}"
+
+
+def _lacking(output: Mapping[str, object]) -> str:
+    """Return what the result's own data lack of what was asked, so that a stand-in is not retold as the answer."""
+    names = next((value for key in ("not_recorded", "not_in_data") if isinstance(value := output.get(key), Sequence) and value), ())
+    known = [quoted(name).strip("'") for name in names if isinstance(name, str)][:MOST_NUMBERS] if not isinstance(names, str) else []
+    return f"its data do not have {' or '.join(known)}; instead, " if known else ""
 
 
 def _effect(output: Mapping[str, object]) -> str:

@@ -54,7 +54,7 @@ def split_gap(data: Snapshot, shortfall: Shortfall, mask: Mask, column: str) -> 
     observed = sum_by_group(shortfall.observed[mask], group.astype(np.int64), len(names), weights)
     attainable = sum_by_group(shortfall.attainable[mask], group.astype(np.int64), len(names), weights)
     gaps = attainable - observed
-    rows = []
+    rows: list[Row] = []
     for at in np.argsort(-gaps[0]):
         low, high = interval(gaps[1:, at])
         parts = {"observed": observed[0, at], "attainable": attainable[0, at], "gap": gaps[0, at], "low": low, "high": high}

@@ -32,8 +32,9 @@ KPIS = {
 }
 USUAL_WEEKS = 13
 RESULTS = (
-    r"arriv\w+ at|landed on|c[ao]me up with|tl;?dr|on what (?:grounds|basis)|told (?:me|us) to|gist|takeaways|key points|summar|really saying"
-    r"|boil|recap|sentences on|rationale|readout|report|study|chart|page \d|slide|plot|results?|dashboard|recommend|suggest|output|card|dr\b|agent"
+    r"arriv\w+ at|landed on|c[ao]me up with|tl;?dr|on what (?:grounds|basis)|told (?:me|us) to|gist|takeaways|key points|summar"
+    r"|really saying|boil|recap|sentences on|rationale|readout|report|study|chart|page \d|slide|plot|results?|dashboard|recommend|suggest"
+    r"|output|card|dr\b|agent"
 )
 Rows = np.ndarray[Any, np.dtype[np.bool_]]
 

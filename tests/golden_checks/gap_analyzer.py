@@ -1,6 +1,7 @@
 """Checks gaps with pandas group sums, and their intervals with a bootstrap of its own (whole HCPs, drawn by index)."""
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ def check(query: str, handoff: dict[str, Any], data: Snapshot) -> None:
     rows = check_scope(query, found["scope"], data)
     start, stop = _window(query, found, data)
     brands, regions = (sorted(data.hcps.loc[rows, name].unique()) for name in ("brand", "region"))
-    gaps = {brand: _Brand(data, brand, start, stop, found) for brand in brands}
+    benchmark = {brand: frozenset(row["region"] for row in found["benchmarks"] if row["brand"] == brand) for brand in brands}
+    gaps = {brand: _measured(data, brand, start, stop, benchmark[brand]) for brand in brands}
     leading: dict[tuple[str, str], Any] = {}
     for row in found["ranked"]:
         own = gaps[row["brand"]].regions.loc[row["region"]]
@@ -56,13 +58,13 @@ def check(query: str, handoff: dict[str, Any], data: Snapshot) -> None:
 class _Brand:
     """One brand's regions and cells: observed and attainable TRx a week, and gaps of DRAWS bootstrap draws."""
 
-    def __init__(self, data: Snapshot, brand: str, start: int, stop: int, found: dict[str, Any]) -> None:
+    def __init__(self, data: Snapshot, brand: str, start: int, stop: int, benchmark: frozenset[str]) -> None:
         inside = (data.hcps["brand"] == brand).to_numpy()
         frame = data.hcps.loc[inside, ["region", "decile"]].copy()
         frame["band"] = [next(name for name, (low, high) in BANDS.items() if low <= decile <= high) for decile in frame["decile"]]
         for name in ("trx", "market_trx"):
             frame[name] = data.weekly[name][start:stop, inside].sum(axis=0) / (stop - start)
-        self.benchmark = {row["region"] for row in found["benchmarks"] if row["brand"] == brand}
+        self.benchmark = benchmark
         self.cells = self._measure(frame)
         self.regions = self.cells.groupby(level=0).sum()
         draw = np.random.default_rng(29)
@@ -94,6 +96,11 @@ class _Brand:
             below = np.mean([one[best] > one[region] for one in drawn])
             assert region not in self.benchmark or below <= 0.998 or region == best, f"{region} is below {best} and yet a benchmark"
             assert region in self.benchmark or below >= 0.93, f"{region} is not measurably below {best}"
+
+
+@lru_cache(maxsize=32)
+def _measured(data: Snapshot, brand: str, start: int, stop: int, benchmark: frozenset[str]) -> _Brand:
+    return _Brand(data, brand, start, stop, benchmark)
 
 
 def _check_refusal(query: str, errors: dict[str, Any], data: Snapshot) -> None:
@@ -170,8 +177,8 @@ def _check_detail(
     for name in ("trx", "market_trx", "candidates", "calls"):
         frame[name] = data.weekly[name][start:stop].sum(axis=0)
     frame["band"] = pd.cut(frame["decile"], [0, 3, 7, 10], labels=list(BANDS)).astype(str)
+    best = pd.concat([frame[(frame["brand"] == name) & frame["region"].isin(one.benchmark)] for name, one in gaps.items()])
     frame = frame[rows]
-    best = pd.concat([part[part["region"].isin(gaps[brand].benchmark)] for brand, part in _all(data, start, stop).groupby("brand")])
     sums = best.groupby(["brand", "band"])[["trx", "market_trx"]].sum()
     share = (sums["trx"] / sums["market_trx"]).reindex(pd.MultiIndex.from_frame(frame[["brand", "band"]])).to_numpy()
     weeks = stop - start
@@ -184,6 +191,10 @@ def _check_detail(
         told = {row[column]: row["gap"] for row in found.get(f"by_{column}", [])}
         assert not told or set(told) == set(own.index)
         assert all(abs(gap - own[name]) <= 0.11 for name, gap in told.items()), f"by {column} the gaps are {own.to_dict()}"
+    if found["specialties"]:
+        frame = frame[frame["specialty"].isin(found["specialties"])]
+        text = query.casefold()
+        assert all(any(word.casefold()[:4] in text for word in name.split() if len(word) > 3) for name in found["specialties"])
     if "hcps" in found:
         frame["sure"] = frame["gap"] - 1.645 * np.sqrt(frame["attainable"] / weeks)
         _check_listed(found["hcps"], frame.sort_values("sure", ascending=False, kind="stable"), int((frame["sure"] > 0).sum()))
@@ -201,15 +212,6 @@ def _check_detail(
             assert found["nearness"] < 1.0, f"the data have no {name}"
     if re.search(r"(?<!\w)(?:specialt(?:y|ies))(?!\w)", words_of(query)) and found["ranked"]:
         assert "by_specialty" in found
-
-
-def _all(data: Snapshot, start: int, stop: int) -> pd.DataFrame:
-    frame = data.hcps[["brand", "region", "decile"]].copy()
-    for name in ("trx", "market_trx"):
-        frame[name] = data.weekly[name][start:stop].sum(axis=0)
-    frame["band"] = pd.cut(frame["decile"], [0, 3, 7, 10], labels=list(BANDS)).astype(str)
-    names = frame["brand"].unique()
-    return frame[frame["brand"].isin(names)]
 
 
 def _check_listed(told: list[dict[str, Any]], own: pd.DataFrame, count: int) -> None:

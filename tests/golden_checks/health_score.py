@@ -18,6 +18,12 @@ WEIGHTS = {
     "process_memory": 0.10,
     "dependencies": 0.15,
 }
+NOT_MEASURED = {
+    "response times": r"p95|p99|latency|lagging|crawling|timeouts?",
+    "jobs": r"jobs?|queue|pipelines?|airflow",
+    "uptime over a period": r"uptime|sla",
+    "errors": r"errors|5xx",
+}
 
 
 def check(query: str, handoff: dict[str, Any], data: Snapshot) -> None:
@@ -44,6 +50,7 @@ def check(query: str, handoff: dict[str, Any], data: Snapshot) -> None:
         assert row["score"] is None or abs(row["score"] - own[name]) <= 0.02, f"{name} is {own[name]}, not {row['score']}"
         assert row["finding"] in result["evidence"]
     _check_score(found, result, parts)
+    _check_asked(query, found, result, parts)
 
 
 def _check_score(found: dict[str, Any], result: dict[str, Any], parts: dict[str, Any]) -> None:
@@ -54,11 +61,24 @@ def _check_score(found: dict[str, Any], result: dict[str, Any], parts: dict[str,
     assert np.allclose(measured["effective_weight"], measured["weight"] / measured["weight"].sum(), atol=1e-4)
     healthy = score >= 0.95 and measured["score"].min() >= 0.5
     assert found["grade"] == ("healthy" if healthy else "degraded" if score >= 0.8 else "unhealthy")
-    assert any(f"{found['score']:.3f}" in one and found["grade"] in one for one in result["evidence"][:2])
-    expected = measured["weight"].sum() / sum(WEIGHTS.values()) * found.get("asked_and_measured", 1.0)
+    assert any(f"{found['score']:.3f}" in one and found["grade"] in one for one in result["evidence"])
+    expected = measured["weight"].sum() / sum(WEIGHTS.values()) * found["asked_and_measured"]
     assert abs(result["confidence"] - expected) <= 1e-3, f"confidence {result['confidence']}, expected {expected}"
     missing = [name for name, row in parts.items() if row["score"] is None]
     assert all(any(name in caveat for caveat in result["caveats"]) for name in missing)
+
+
+def _check_asked(query: str, found: dict[str, Any], result: dict[str, Any], parts: dict[str, Any]) -> None:
+    """What the question asks for and no component measures is said first, and lowers the confidence."""
+    missing = [name for name, pattern in NOT_MEASURED.items() if re.search(rf"(?<!\w)(?:{pattern})(?!\w)", query.casefold())]
+    for name in missing:
+        assert any(name in one for one in found["asked_but_not_measured"]), f"{name} cannot be measured, and that is not said"
+    assert not found["asked_but_not_measured"] or "does not measure" in result["evidence"][0]
+    share = 1.0 - len(found["asked_but_not_measured"]) / (1 + len(found["asked"]))
+    assert abs(found["asked_and_measured"] - share) < 1e-5
+    measured = {name: row["score"] for name, row in parts.items() if row["score"] is not None}
+    assert measured[found["weakest"]] <= min(measured.values()) + 1e-4
+    assert 1 <= found["agents_loaded"] <= 16
 
 
 def _freshness(data: Snapshot, sentence: str) -> float:

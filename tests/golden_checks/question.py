@@ -31,7 +31,10 @@ KPI_WORDS = {
     "nrx": r"nrxs?|new prescriptions?|new scripts",
     "trx": r"trxs?|total (?:prescriptions?|scripts)",
 }
-LEFT_OUT = r"(?:not|no|except(?: for)?|excluding|without|outside|minus|besides|forget|ignore|other than|instead of|rather than)(?: in| for)?(?: the)? "
+LEFT_OUT = (
+    r"(?:not|no|except(?: for)?|excluding|without|outside|minus|besides|forget|ignore|other than|instead of|rather than)"
+    r"(?: in| for)?(?: the)? "
+)
 MONTHS = "january february march april may june july august september october november december".split()
 BRANDS_IN_DATA = ("Kisqali", "Fabhalta", "Remibrutinib")
 
