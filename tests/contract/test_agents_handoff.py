@@ -20,7 +20,7 @@ from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff, HandoffEnvelope, HandoffStatus
 from service.metrics import Metrics
 from service.programs import Programs
-from tests.unit.agents.model_store import add_model, store_uri
+from tests.unit.agents.model_store import add_model
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning"),  # DoWhy 0.14, when it is compiled at its first import
@@ -59,7 +59,7 @@ def dispatch(
 
 
 @pytest.fixture(autouse=True, scope="module")
-def surroundings() -> Iterator[None]:
+def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A service's metrics and a registry with one model, which some agents read."""
     page = generate_latest(Metrics(Programs()).registry)
 
@@ -77,7 +77,7 @@ def surroundings() -> Iterator[None]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POINTSMAN_METRICS_URL", f"http://127.0.0.1:{server.server_port}/metrics")
-        patch.setenv("POINTSMAN_MLFLOW_URI", store_uri())
+        patch.setenv("POINTSMAN_MLFLOW_URI", f"sqlite:///{tmp_path_factory.mktemp('registry')}/mlflow.db")
         with warnings.catch_warnings(action="ignore"):  # MLflow's, as above
             registry = open_registry(create=True)
             assert registry is not None
