@@ -37,17 +37,9 @@ class PipelineFlow:
             agent, later = part.primary, verdict.parts[place + 1 :]
             inputs = project(part.step.inputs if part.step else {}, brought)
             if isinstance(inputs, str):
-                failure = AgentFailure(ErrorCode.OUTPUT_MISSING, inputs, recoverable=False, unavailable=False, latency_ms=0)
-                run = AgentRun(agent, None, failure, 0, 0)
+                run = _not_begun(agent, ErrorCode.OUTPUT_MISSING, inputs)
             elif not self._can_finish(agent, later, work):
-                failure = AgentFailure(
-                    ErrorCode.AGENT_TIMEOUT,
-                    f"the time left is too short for {agent.name}",
-                    recoverable=False,
-                    unavailable=False,
-                    latency_ms=0,
-                )
-                run = AgentRun(agent, None, failure, 0, 0)
+                run = _not_begun(agent, ErrorCode.AGENT_TIMEOUT, f"the time left is too short for {agent.name}")
             else:
                 run = _at_the_gate(part, await self._call(agent, replace(work, intent=part.intent, inputs=inputs)))
             done.append(PartRun(part, (run,)))
@@ -82,6 +74,10 @@ def read(output: JsonObject, fields: Sequence[str]) -> JsonValue:
     for name in fields:
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def _not_begun(agent: Agent, code: ErrorCode, why: str) -> AgentRun:
+    return AgentRun(agent, None, AgentFailure(code, why, recoverable=False, unavailable=False, latency_ms=0), 0, 0)
 
 
 def _at_the_gate(part: Part, run: AgentRun) -> AgentRun:

@@ -10,6 +10,7 @@ import pandas as pd
 from service.agents.sample_data import Snapshot
 from tests.golden_checks.explained_terms import EXAMPLES, TERM_WORDS
 from tests.golden_checks.question import (
+    KPIS,
     calendar_window,
     check_period_is_absent,
     check_scope,
@@ -21,15 +22,6 @@ from tests.golden_checks.question import (
     words_of,
 )
 
-KPIS = {
-    "trx": ("trx", None),
-    "nrx": ("nrx", None),
-    "market_share": ("trx", "market_trx"),
-    "conversion_rate": ("conversions", "candidates"),
-    "calls": ("calls", None),
-    "emails": ("emails", None),
-    "samples": ("samples", None),
-}
 USUAL_WEEKS = 13
 RESULTS = (
     r"arriv\w+ at|landed on|c[ao]me up with|tl;?dr|on what (?:grounds|basis)|told (?:me|us) to|gist|takeaways|key points|summar"

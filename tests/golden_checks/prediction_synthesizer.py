@@ -12,6 +12,7 @@ from scipy.stats import t as student
 
 from service.agents.sample_data import Snapshot
 from tests.golden_checks.question import (
+    KPIS,
     MONTHS,
     check_period_is_absent,
     check_scope,
@@ -21,15 +22,6 @@ from tests.golden_checks.question import (
     words_of,
 )
 
-KPIS = {
-    "trx": ("trx", None),
-    "nrx": ("nrx", None),
-    "market_share": ("trx", "market_trx"),
-    "conversion_rate": ("conversions", "candidates"),
-    "calls": ("calls", None),
-    "emails": ("emails", None),
-    "samples": ("samples", None),
-}
 LONGEST = 26
 STOPS = r"\b(?:stop|drop|lapse|churn|quit|defect|leav\w+ us|los(?:e|ing)|abandon|shaky|at risk|switch away)"
 Values = np.ndarray[Any, np.dtype[np.float64]]

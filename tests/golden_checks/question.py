@@ -9,6 +9,17 @@ import numpy as np
 
 from service.agents.sample_data import Snapshot
 
+KPIS = {
+    "trx": ("trx", None),
+    "nrx": ("nrx", None),
+    "market_share": ("trx", "market_trx"),
+    "conversion_rate": ("conversions", "candidates"),
+    "calls": ("calls", None),
+    "emails": ("emails", None),
+    "samples": ("samples", None),
+}
+"""Each KPI's weekly counts: a column, or one over another."""
+
 BRAND_ALIASES = {
     "Kisqali": "ribociclib",
     "Fabhalta": "iptacopan",

@@ -15,6 +15,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 90.0
+SPECIFIED = {  # the routing table's primary agents
+    "causal_impact": "causal_impact",
+    "gap_analysis": "gap_analyzer",
+    "heterogeneous": "heterogeneous_optimizer",
+    "experiment_design": "experiment_designer",
+    "prediction": "prediction_synthesizer",
+    "explanation": "explainer",
+    "health_check": "health_score",
+    "drift_check": "drift_monitor",
+    "resource_optimize": "resource_optimizer",
+    "ml_training": "scope_definer",
+    "feature_analysis": "feature_analyzer",
+    "model_deploy": "model_deployer",
+}
 
 
 def free_port() -> int:

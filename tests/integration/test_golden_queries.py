@@ -13,23 +13,13 @@ import httpx
 import pytest
 
 from service.agents.sample_data import Snapshot, load_snapshot
+from service.catalog.loader import load_catalog
 from tests.conftest import ROOT, body
-from tests.integration.conftest import Program, Start
+from tests.integration.conftest import SPECIFIED, Program, Start
 
 pytestmark = pytest.mark.timeout(900)
 AT_ONCE = 3
-PRIMARY = {
-    "causal_impact": "causal_impact",
-    "gap_analysis": "gap_analyzer",
-    "heterogeneous": "heterogeneous_optimizer",
-    "experiment_design": "experiment_designer",
-    "prediction": "prediction_synthesizer",
-    "explanation": "explainer",
-    "health_check": "health_score",
-    "drift_check": "drift_monitor",
-    "resource_optimize": "resource_optimizer",
-    "feature_analysis": "feature_analyzer",
-}
+PRIMARY = {intent: agent for intent, agent in SPECIFIED.items() if load_catalog().is_reading(intent)}
 LEAST_ANSWERED = 0.5  # of an intent's golden queries, by its own agent: many name brands and things that the sample data lack
 ROWS = [json.loads(line) for line in (ROOT / "datasets/golden/test.jsonl").read_text().splitlines()]
 

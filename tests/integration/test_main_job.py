@@ -16,23 +16,9 @@ import pytest
 
 from service.catalog.loader import FILES, PACKAGED
 from tests.conftest import ROOT, body
-from tests.integration.conftest import Program, Start, gather_answers
+from tests.integration.conftest import SPECIFIED, Program, Start, gather_answers
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a run fits a router
-SPECIFIED = {  # the routing table's primary agents
-    "causal_impact": "causal_impact",
-    "gap_analysis": "gap_analyzer",
-    "heterogeneous": "heterogeneous_optimizer",
-    "experiment_design": "experiment_designer",
-    "prediction": "prediction_synthesizer",
-    "explanation": "explainer",
-    "health_check": "health_score",
-    "drift_check": "drift_monitor",
-    "resource_optimize": "resource_optimizer",
-    "ml_training": "scope_definer",
-    "feature_analysis": "feature_analyzer",
-    "model_deploy": "model_deployer",
-}
 
 
 @pytest.fixture(scope="module")
