@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 ROUTER_RETRY = 5.0  # seconds between attempts to find a champion
 SWITCH_SECONDS = 0.0005  # the event loop waits this long, not 5 ms, for the interpreter while a thread decides
-DECIDING = 4  # decisions at once: they are work for the processor, and more of them only share it
+DECIDING = 2  # x
 RESERVED = 8  # one part in so many of the dispatches is for the critical path only
 CHAMPION_CHECK = 20.0  # seconds that the last good version serves before the registry is asked
 
@@ -163,7 +163,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     keys = Keys.parse(settings.api_keys.get_secret_value() if settings.api_keys else None)
     if not keys.callers and not settings.on_loopback:
         raise ConfigurationError(f"POINTSMAN_HOST={settings.host} is reachable from outside, so POINTSMAN_API_KEYS must be set.")
-    loading = asyncio.create_task(asyncio.to_thread(Encoder, settings.encoder, threads=settings.encoder_threads))  # beside all else
+    loading = asyncio.create_task(asyncio.to_thread(Encoder, settings.encoder))  # beside all else
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
     programs, store, agents = Programs(), SqlStore(settings.database_url), Agents(catalog.agents)
     health = Health(slots=Slots(settings.max_dispatches, most_waiting=settings.max_waiting, reserved=settings.max_dispatches // RESERVED))

@@ -10,9 +10,6 @@ from service.ports import AgentCalled, RequestDone, StageDone
 _WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)  # a frame's locals hold user text
 
 
-_WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)  # a frame's locals hold user text
-
-
 def configure_logs(level: str) -> None:
     """Send the standard library's and structlog's events through one JSON renderer."""
     shared: list[structlog.types.Processor] = [

@@ -8,6 +8,7 @@ of the last one (docs/decisions/0005). It knows nothing of intents or agents.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -19,9 +20,8 @@ import onnxruntime
 from tokenizers import Tokenizer
 
 from service.errors import ConfigurationError
-from service.routing.encoder_file import MIDDLE_LAYER, NAME, served_model
+from service.routing.encoder_file import MIDDLE_LAYER, NAME, TOKENIZER_FILE, served_model
 
-TOKENIZER_FILE = Path(__file__).parent / "data" / "tokenizer.json"
 MAX_TOKENS = 128
 MAX_CHARACTERS = 8_000  # more text than 128 WordPiece tokens can hold; what lies beyond never reaches the tokenizer
 SHORT_TOKENS = 32  # of an earlier utterance, which is read for its topic only
@@ -38,10 +38,23 @@ class Encoding:
     Attributes:
         vector: unit vector, shape (d,), float32: the pooled layers side by side, each with the same length.
         tokens: WordPiece ids without the special tokens, at most `MAX_TOKENS` - 2.
+        states: of each of these tokens, shape (layers, tokens, d), float32; None for one of many texts.
     """
 
     vector: Vectors
     tokens: tuple[int, ...]
+    states: Vectors | None = None
+
+    def part(self, tokens: tuple[int, ...]) -> "Encoding | None":
+        """Return what a part of the text looks like in its context, which costs nothing more ("late chunking", Günther et al. 2024).
+
+        None where the states are not at hand, or the tokens are no run of the text's.
+        """
+        begins = range(len(self.tokens) - len(tokens) + 1)
+        start = next((i for i in begins if self.tokens[i : i + len(tokens)] == tokens), None)
+        if self.states is None or start is None or not tokens:
+            return None
+        return Encoding(_pool(self.states[:, start : start + len(tokens)]), tokens)
 
 
 class Encoder:
@@ -50,18 +63,19 @@ class Encoder:
     Args:
         folder: a sentence-transformers ONNX folder (`model.onnx`, `tokenizer.json`); None is the packaged model, whose hash is checked.
             Every output of shape (batch, tokens, d) is pooled, so a model exported with more than its last layer gives longer vectors.
-        threads: intra-op threads of one call.
+        threads: how many texts are encoded at a time; each takes one thread.
     """
 
     def __init__(self, folder: Path | None = None, *, threads: int = 1) -> None:
         self.folder = folder
         model, tokenizer = _locate(folder)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        self._inputs = {i.name for i in self._session.get_inputs()}
+        self._threads = threads
+        self._inputs = [i.name for i in self._session.get_inputs()]
         self._layers = [o.name for o in self._session.get_outputs() if o.name == MIDDLE_LAYER or len(o.shape) == 3]
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
@@ -76,7 +90,7 @@ class Encoder:
         Raises:
             TypeError: the text holds a lone surrogate; the API rejects such bodies before.
         """
-        return self.encode_many([text])[0]
+        return self._encode(text, MAX_TOKENS, keep=True)
 
     def encode_short(self, texts: Iterable[str]) -> dict[str, Encoding]:
         """Encode beginning and end of each text; the latest are remembered, since a conversation brings them again with each turn."""
@@ -93,36 +107,40 @@ class Encoder:
                 self._remembered.popitem(last=False)
         return {text: found[short] for text, short in wanted.items()}
 
-    def encode_many(self, texts: Sequence[str], *, batch: int = 32, most: int = MAX_TOKENS) -> list[Encoding]:
-        """Encode texts in batches of similar length, in the order given; `most` tokens of each, with the two special ones.
+    def encode_many(self, texts: Sequence[str], *, most: int = MAX_TOKENS) -> list[Encoding]:
+        """Encode texts, each alone, in the order given; `most` tokens of each, with the two special ones.
 
-        Full-width letters and the like are read as plain ones. Of a longer text beginning and end are read: the one says what it is about,
-        and the other what it asks.
+        In a batch the scale of the 8-bit activations would depend on the other texts, and on two cores it would save a tenth of the time.
         """
-        tokens = [self._tokenizer.encode(normalize("NFKC", t[:MAX_CHARACTERS])[:MAX_CHARACTERS]).ids for t in texts]
-        tokens = [[*ids[: most // 2], *ids[-(most - most // 2) :]] if len(ids) > most else ids for ids in tokens]
-        order = sorted(range(len(texts)), key=lambda i: len(tokens[i]))
-        encodings: list[Encoding | None] = [None] * len(texts)
-        for start in range(0, len(order), batch):
-            chosen = order[start : start + batch]
-            width = max(len(tokens[i]) for i in chosen)
-            ids = np.zeros((len(chosen), width), np.int64)
-            mask = np.zeros_like(ids)
-            for row, i in enumerate(chosen):
-                ids[row, : len(tokens[i])] = tokens[i]
-                mask[row, : len(tokens[i])] = 1
-            for i, vector in zip(chosen, self._pool(ids, mask), strict=True):
-                encodings[i] = Encoding(vector, tuple(tokens[i][1:-1]))
-        return [e for e in encodings if e is not None]
+        if self._threads == 1 or len(texts) < 2:
+            return [self._encode(text, most) for text in texts]
+        with ThreadPoolExecutor(self._threads) as pool:
+            return list(pool.map(lambda text: self._encode(text, most), texts))
 
-    def _pool(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> Vectors:
-        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        layers = self._session.run(self._layers, {name: array for name, array in feed.items() if name in self._inputs})
-        weights = mask[:, :, None].astype(np.float32)
-        means = [(states * weights).sum(axis=1) for states in layers]  # the norm takes care of the number of tokens
-        joined = np.concatenate([mean / np.linalg.norm(mean, axis=1, keepdims=True) for mean in means], axis=1)
-        unit: Vectors = (joined / np.sqrt(len(means))).astype(np.float32)
-        return unit
+    def tokens_of(self, text: str) -> tuple[int, ...]:
+        """Return the WordPiece ids of a text without the special tokens; full-width letters and the like are read as plain ones."""
+        return tuple(self._tokens(text)[1:-1])
+
+    def _tokens(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(normalize("NFKC", text[:MAX_CHARACTERS])[:MAX_CHARACTERS]).ids
+        return ids
+
+    def _encode(self, text: str, most: int, *, keep: bool = False) -> Encoding:
+        """Encode one text. Of a longer one beginning and end are read: the one says what it is about, and the other what it asks."""
+        tokens = self._tokens(text)
+        if len(tokens) > most:
+            tokens = [*tokens[: most // 2], *tokens[-(most - most // 2) :]]
+        ids = np.array([tokens], np.int64)
+        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        states = np.concatenate(self._session.run(self._layers, {name: feed[name] for name in self._inputs}))
+        return Encoding(_pool(states), tuple(tokens[1:-1]), states[:, 1:-1] if keep else None)
+
+
+def _pool(states: Vectors) -> Vectors:
+    """Return the unit vector of tokens, shape (layers · d,): the layers side by side, each with the same length."""
+    sums: Vectors = states.sum(axis=1)  # the norm takes care of the number of tokens
+    unit: Vectors = (sums / np.linalg.norm(sums, axis=1, keepdims=True) / np.float32(np.sqrt(len(sums)))).ravel()
+    return unit
 
 
 def _locate(folder: Path | None) -> tuple[bytes, Path]:

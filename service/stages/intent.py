@@ -1,19 +1,21 @@
 """Intent: what the student reads in the text, joined with what the caller says. Pure CPU work; decides nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from service.contracts.decision import Candidate
 from service.contracts.query import ConversationTurn, ParsedEntity
 from service.programs import Router
-from service.routing.clauses import split
+from service.routing.clauses import Clauses, split
+from service.routing.encoder import Encoding
 from service.routing.hearing import Heard, hear
 from service.routing.history import History, Said
 from service.routing.language import foreign_language
 from service.routing.replies import Reply
 from service.routing.student import Example, Reading, Student
-from service.routing.wishes import Wishes, texts, understand
+from service.routing.wishes import Wishes, agree, texts, understand
 from service.stages.triage import Admitted
 
 TRUSTED_CALLER = 0.7  # a caller's unflagged intent is taken from this confidence on; below, it is weighed
@@ -43,14 +45,14 @@ class Understanding:
         reply: what the text does, where it is a mere answer to the assistant.
         chosen: the intent that it chooses of those that the assistant asked about; nothing else counts then.
         caller_decides: the caller's intent is taken as it is.
-        examples: the nearest labelled requests, nearest first.
+        examples: finds the nearest labelled requests, nearest first; only an LM needs them.
     """
 
     candidates: tuple[Candidate, ...]
     oos_score: float
     caller_decides: bool
     entities: tuple[ParsedEntity, ...]
-    examples: tuple[Example, ...]
+    examples: Callable[[], Sequence[Example]] = tuple
     intents: tuple[str, ...] = ()
     confidence: float = 0.0
     ordered: bool = False
@@ -78,14 +80,14 @@ class ReadIntent:
         )
         if admitted.chosen is not None:
             entities, asked = admitted.entities + admitted.earlier_entities, last_request(admitted.history)
-            return Understanding((), 0.0, False, entities, (), chosen=admitted.chosen, asked=asked)
+            return Understanding((), 0.0, False, entities, chosen=admitted.chosen, asked=asked)
         if router is None or admitted.empty or admitted.social:
             alone = (Candidate(intent=caller, probability=admitted.caller_confidence),) if caller is not None else ()
-            return Understanding(alone, 0.0, trusted, admitted.entities, ())
+            return Understanding(alone, 0.0, trusted, admitted.entities)
         student, policy = router.student, router.policy
         earlier = said_before(admitted.history)
         heard = hear(admitted.text, earlier, admitted.offered, student=student, history=self._history, policy=policy)
-        wishes = read_wishes(heard.text, heard.reading, router)
+        wishes = read_wishes(heard.text, heard.encoding, heard.reading, router)
         probabilities, oos_score = wishes.reading.probabilities, wishes.surest.oos_score
         if caller is not None and not trusted:
             confidence = min(admitted.caller_confidence, AMBIGUOUS_CALLER) if admitted.ambiguous else admitted.caller_confidence
@@ -100,7 +102,7 @@ class ReadIntent:
             oos_score=oos_score,
             caller_decides=trusted,
             entities=admitted.entities + (admitted.earlier_entities if heard.leans else ()),
-            examples=tuple(student.nearest(wishes.reading.vector, EXAMPLES)),
+            examples=partial(student.nearest, wishes.reading.vector, EXAMPLES),
             intents=intents,
             confidence=min(1.0, confidence),
             ordered=wishes.ordered and len(intents) > 1,
@@ -132,12 +134,20 @@ def last_request(history: Sequence[ConversationTurn]) -> str | None:
     return next((turn.content for turn in reversed(history) if turn.role == "user" and turn.content.strip()), None)
 
 
-def read_wishes(text: str, whole: Reading, router: Router) -> Wishes:
-    """Join the reading of a text with those of its clauses, where it has several; they are encoded as a batch of their own."""
+def read_wishes(text: str, encoding: Encoding, whole: Reading, router: Router) -> Wishes:
+    """Join the reading of a text with those of its clauses, where it has several that may ask for different things."""
     student, clauses = router.student, split(text)
-    parts = texts(clauses) if clauses is not None else []
-    readings = student.read_all(student.encoder.encode_many(parts, batch=2, most=CLAUSE_TOKENS)) if parts else []
+    if clauses is None or (not clauses.negated and agree(whole, _in_context(clauses, encoding, student), router.policy)):
+        return understand(whole, None, [], router.policy)
+    readings = student.read_all(student.encoder.encode_many(texts(clauses), most=CLAUSE_TOKENS))
     return understand(whole, clauses, readings, router.policy)
+
+
+def _in_context(clauses: Clauses, encoding: Encoding, student: Student) -> list[Reading] | None:
+    """Read clauses as parts of the whole text, which costs a tenth of reading each alone; None where one is not found in it."""
+    found = [encoding.part(student.encoder.tokens_of(c.text)) or encoding.part(student.encoder.tokens_of(c.raw)) for c in clauses.wanted]
+    parts = [part for part in found if part is not None]
+    return student.read_all(parts) if len(parts) == len(found) else None
 
 
 def weigh_scope(oos_score: float, confidence: float) -> float:

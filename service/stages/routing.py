@@ -74,7 +74,7 @@ class Route:
         """Return the safe default, for when a rung broke (the contract's ROUTING_FAILED)."""
         message = "Routing failed; the safe default answers."
         choice = self._default("A rung of the cascade failed.", Notice(code=ErrorCode.ROUTING_FAILED, message=message))
-        return self._write(query_id, admitted, Understanding((), 0.0, False, admitted.entities, ()), router, choice)
+        return self._write(query_id, admitted, Understanding((), 0.0, False, admitted.entities), router, choice)
 
     def _write(
         self, query_id: UUID, admitted: Admitted, understanding: Understanding, router: Router | None, choice: Choice
@@ -260,7 +260,7 @@ class Route:
             options=tuple(self._option(c.intent) for c in understanding.candidates[: router.policy.shortlist]),
             examples=tuple(
                 LabelledExample(text=e.text, intent=e.label, agent=self._catalog.intent[e.label].primary_agent)
-                for e in understanding.examples
+                for e in understanding.examples()
             ),
             router_version=router.version,
             programs=router.programs,

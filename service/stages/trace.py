@@ -58,7 +58,7 @@ class Trace:
         if self.admitted is not None:
             record["triage"] = _ADMITTED.dump_python(self.admitted, mode="json", exclude={"text", "history"})
         if self.understanding is not None:
-            record["intent"] = _UNDERSTANDING.dump_python(self.understanding, mode="json")
+            record["intent"] = _UNDERSTANDING.dump_python(self.understanding, mode="json", exclude={"examples"})
         record["gate"] = {
             "action": verdict.action.value,
             "flow": verdict.flow if verdict.parts else None,

@@ -32,15 +32,14 @@ def main() -> None:
     texts = {n: [r.text for r in rows if len(encoder.encode(r.text).tokens) + 2 == n][:40] for n in LENGTHS}
     console, history = Console(), History()
     table = Table(title=f"milliseconds, {ROUNDS} texts each", title_justify="left")
-    for column in ("tokens", "threads", "encoder p50", "student p50", "student p99"):
+    for column in ("tokens", "encoder p50", "student p50", "student p99"):
         table.add_column(column, justify="right")
     with threadpool_limits(1):  # of BLAS, as in the service
-        for threads, length in itertools.product((1, 2), LENGTHS):
-            student = fitted.student.on(Encoder(threads=threads))
+        student = fitted.student.on(Encoder())
+        for length in LENGTHS:
             alone, whole = _time([student.encoder.encode, student.read], texts[length])
-            table.add_row(str(length), str(threads), *(f"{np.percentile(t, p):.1f}" for t, p in ((alone, 50), (whole, 50), (whole, 99))))
+            table.add_row(str(length), *(f"{np.percentile(t, p):.1f}" for t, p in ((alone, 50), (whole, 50), (whole, 99))))
         console.print(table)
-        student = fitted.student.on(Encoder(threads=1))
         fresh = itertools.count()
 
         def follow(text: str, *, new: bool) -> None:
@@ -49,9 +48,7 @@ def main() -> None:
             history.read(student, student.encoder.encode(text), earlier)
 
         known, new = _time([lambda t: follow(t, new=False), lambda t: follow(t, new=True)], texts[8])
-        console.print(
-            f"8 tokens after two utterances, one thread: p50 {np.median(known):.1f} ms where they are known, {np.median(new):.1f} new"
-        )
+        console.print(f"8 tokens after two utterances: p50 {np.median(known):.1f} ms where they are known, {np.median(new):.1f} new")
 
 
 def _time(reads: list[Callable[[str], object]], texts: list[str]) -> list[list[float]]:

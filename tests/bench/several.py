@@ -33,7 +33,8 @@ def main() -> None:
     router = Router("bench", fitted.student, fit_several(fitted, fit_policy(read_held_out(fitted))))
 
     def in_clauses(text: str) -> Answer:
-        return read_wishes(text, fitted.student.read(text), router).intents
+        encoding = encoder.encode(text)
+        return read_wishes(text, encoding, fitted.student.read_all([encoding])[0], router).intents
 
     def whole(text: str) -> Answer:
         reading = fitted.student.read(text)

@@ -222,8 +222,11 @@ def test_another_encoder_reads_each_text_alone(monkeypatch: pytest.MonkeyPatch) 
             super().__init__(folder, threads=threads)
             self.name = "half"
 
-        def encode_many(self, texts: Sequence[str], *, batch: int = 32, most: int = MAX_TOKENS) -> list[Encoding]:
-            whole = super().encode_many(texts, batch=batch, most=most)
+        def encode(self, text: str) -> Encoding:
+            return self.encode_many([text])[0]
+
+        def encode_many(self, texts: Sequence[str], *, most: int = MAX_TOKENS) -> list[Encoding]:
+            whole = super().encode_many(texts, most=most)
             return [Encoding(e.vector[: len(e.vector) // 2] * np.float32(2**0.5), e.tokens) for e in whole]
 
     monkeypatch.setattr("optimizers.bench.Encoder", Half)

@@ -1,4 +1,4 @@
-"""The encoder turns any text into a unit vector in bounded time, alike alone and in a batch, and refuses a model that is not the one."""
+"""The encoder turns any text into a unit vector in bounded time, alike alone and among many, and refuses a model that is not the one."""
 
 import shutil
 import time
@@ -43,8 +43,8 @@ def test_every_text_has_a_unit_vector_in_bounded_time(encoder: Encoder, text: st
     assert len(encoding.tokens) <= MAX_TOKENS - 2
 
 
-def test_a_batch_is_encoded_as_each_text_alone_is(encoder: Encoder) -> None:
-    """In the order given, whatever the lengths; padding changes a quantized model's vector a little, never its direction."""
+def test_many_texts_are_encoded_as_each_text_alone_is(encoder: Encoder) -> None:
+    """In the order given, and to the last bit: what is fitted on many texts reads one as it was."""
     texts = [*(text[:200] for text in TEXTS.values()), *(f"question number {i} " * (i % 5) for i in range(30))]
 
     together = encoder.encode_many(texts)
@@ -52,7 +52,7 @@ def test_a_batch_is_encoded_as_each_text_alone_is(encoder: Encoder) -> None:
     for text, encoding in zip(texts, together, strict=True):
         alone = encoder.encode(text)
         assert encoding.tokens == alone.tokens
-        assert float(encoding.vector @ alone.vector) > 0.97
+        np.testing.assert_array_equal(encoding.vector, alone.vector)
 
 
 def test_full_width_letters_are_read_as_plain_ones(encoder: Encoder) -> None:
@@ -69,7 +69,28 @@ def test_of_a_longer_text_beginning_and_end_are_read(encoder: Encoder) -> None:
     assert len(short) == 6
 
 
-def test_an_empty_batch_is_empty(encoder: Encoder) -> None:
+def test_a_part_is_read_in_its_context(encoder: Encoder) -> None:
+    """Its own tokens' states are pooled, so it is near to what it says alone and tinged by the rest; the whole is its own part."""
+    text = encoder.encode("Play some jazz and then forecast TRx for the Northeast")
+    part = text.part(encoder.tokens_of("forecast TRx for the Northeast"))
+    alone, other = encoder.encode("forecast TRx for the Northeast"), encoder.encode("Play some jazz")
+
+    assert part is not None
+    assert (part.tokens, part.vector.shape) == (alone.tokens, alone.vector.shape)
+    assert np.linalg.norm(part.vector) == pytest.approx(1.0, abs=1e-5)
+    assert 0.99 > part.vector @ alone.vector > part.vector @ other.vector + 0.2
+
+
+@pytest.mark.parametrize("part", ["forecast jazz", "jazz forecast", "", "Play some jazz and then forecast TRx too"])
+def test_what_is_no_run_of_the_text_is_no_part_of_it(encoder: Encoder, part: str) -> None:
+    """Nor is anything a part of one of many texts, whose states are not kept."""
+    text = encoder.encode("Play some jazz and then forecast TRx")
+
+    assert text.part(encoder.tokens_of(part)) is None
+    assert encoder.encode_many(["Play some jazz"])[0].part(encoder.tokens_of("jazz")) is None
+
+
+def test_no_texts_give_no_encodings(encoder: Encoder) -> None:
     """Nothing in, nothing out."""
     assert encoder.encode_many([]) == []
 
@@ -122,7 +143,7 @@ def test_another_folder_is_read_and_has_a_name_of_its_own_content(tmp_path: Path
 
 
 def test_the_packaged_model_is_read_nearly_as_it_is(tmp_path: Path, encoder: Encoder) -> None:
-    """Its last layer is the first half of the vectors, but for what 8-bit blocks round."""
+    """Its last layer is the first half of the vectors, but for what 8 bits round."""
     shutil.copy(module.TOKENIZER_FILE, tmp_path / "tokenizer.json")
     (tmp_path / "model.onnx").write_bytes(encoder_file.packaged_model())
 
@@ -137,7 +158,7 @@ def test_the_packaged_model_is_read_nearly_as_it_is(tmp_path: Path, encoder: Enc
 def test_the_served_model_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it comes from the cache; a cache that cannot be written is no obstacle."""
     made: list[bytes] = []
-    monkeypatch.setattr(encoder_file, "_in_blocks", lambda model: made.append(model) or b"made")
+    monkeypatch.setattr(encoder_file, "quantize", lambda model, tokenizer: made.append(model) or b"made")
     (tmp_path / "file").write_bytes(b"")
 
     first, second = (encoder_file.served_model(tmp_path / "cache") for _ in range(2))
@@ -166,7 +187,7 @@ def test_earlier_utterances_are_read_up_to_their_beginning_and_remembered(encode
     assert first.keys() == {"is it up", long}
     assert all(again[text] is first[text] for text in first)
     assert len(first[long].tokens) == SHORT_TOKENS - 2
-    assert first["is it up"].vector == pytest.approx(encoder.encode("is it up").vector, abs=0.01)
+    np.testing.assert_array_equal(first["is it up"].vector, encoder.encode("is it up").vector)
 
 
 def test_what_is_remembered_is_bounded(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:

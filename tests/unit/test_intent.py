@@ -161,8 +161,8 @@ def test_the_reading_names_every_intent_and_the_nearest_examples(read: Read) -> 
     assert {c.intent for c in understood.candidates} == set(CATALOG.intent)
     assert probabilities == sorted(probabilities, reverse=True)
     assert sum(probabilities) == pytest.approx(1.0)
-    assert len(understood.examples) == EXAMPLES
-    assert all(e.label in CATALOG.intent for e in understood.examples)
+    assert len(understood.examples()) == EXAMPLES
+    assert all(e.label in CATALOG.intent for e in understood.examples())
     assert [e.value for e in understood.entities] == ["Kisqali", "TRx"]
 
 
@@ -171,7 +171,7 @@ def test_what_the_rules_answer_is_not_read(read: Read, text: str) -> None:
     """No model runs for a greeting or an empty text."""
     understood = read(text)
 
-    assert (understood.candidates, understood.examples, understood.oos_score) == ((), (), 0.0)
+    assert (understood.candidates, understood.examples(), understood.oos_score) == ((), (), 0.0)
 
 
 def test_without_a_router_only_the_caller_speaks(read: Read) -> None:

@@ -6,7 +6,7 @@ import pytest
 from service.routing.clauses import split
 from service.routing.policy import Policy
 from service.routing.student import Reading
-from service.routing.wishes import Wishes, texts, understand
+from service.routing.wishes import Wishes, agree, texts, understand
 
 POLICY = Policy(
     refuse_above=0.5, act_above=0.9, clarify_below=0.5, accepted_in_scope=0.95, risk_target=0.02, coverage=0.8, several_above=0.8
@@ -120,3 +120,18 @@ def test_a_retraction_has_the_last_word(text: str, declined: bool) -> None:
 
     assert made.declined is declined
     assert made.intents == (() if declined else (TRAIN,))
+
+
+AGREEING = {
+    "all speak of the same": (reading(TRAIN), [reading(TRAIN), reading(TRAIN)], True),
+    "one hints at another intent": (reading(TRAIN), [reading(TRAIN), reading(TRAIN, 0.85)], False),
+    "the hint is hardly in scope": (reading(TRAIN), [reading(TRAIN), reading(CHECK, oos_score=0.97)], True),
+    "the whole is out of scope, a part is not": (reading(TRAIN, oos_score=0.6), [reading(TRAIN), reading(TRAIN, oos_score=0.97)], False),
+    "a part is not found in the text": (reading(TRAIN), None, False),
+}
+
+
+@pytest.mark.parametrize(("whole", "parts", "agreeing"), AGREEING.values(), ids=AGREEING)
+def test_clauses_agree_where_none_hints_at_another_intent(whole: Reading, parts: list[Reading] | None, agreeing: bool) -> None:
+    """Then none has to be read alone."""
+    assert agree(whole, parts, POLICY) is agreeing

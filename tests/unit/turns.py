@@ -164,4 +164,4 @@ def understood(best: float = 0.95, oos: float = 0.1, *, caller_decides: bool = F
     order = ["causal_impact", "gap_analysis", *(i for i in INTENTS if i not in {"causal_impact", "gap_analysis"})]
     candidates = tuple(Candidate(intent=i, probability=best if n == 0 else rest) for n, i in enumerate(order))
     examples = (Example("what is the gap", "gap_analysis"),)
-    return Understanding(candidates, oos, caller_decides, (an_entity(),), examples, ("causal_impact",), best)
+    return Understanding(candidates, oos, caller_decides, (an_entity(),), lambda: examples, ("causal_impact",), best)
