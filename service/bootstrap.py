@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 ROUTER_RETRY = 5.0  # seconds between attempts to find a champion
-SWITCH_SECONDS = 0.0005  # the event loop waits this long, not 5 ms, for the interpreter while a thread decides
-DECIDING = 2  # x
+SWITCH_SECONDS = 0.0001  # the event loop waits this long, not 5 ms, for the interpreter while a thread decides
+DECIDING = min(4, os.cpu_count() or 1)  # decisions at once: they are work for the processor, and more of them only share it
 RESERVED = 8  # one part in so many of the dispatches is for the critical path only
 CHAMPION_CHECK = 20.0  # seconds that the last good version serves before the registry is asked
 
