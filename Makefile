@@ -77,10 +77,11 @@ bench-peers: install-dev ## Compare the student with other routers: make bench-p
 	@$(BIN)/uv pip install -q --python .venv-peers/bin/python -r tests/bench/peers.txt
 	@.venv-peers/bin/python -m tests.bench.peers --data $(DATA)
 
-bench-dispatch: install-dev bootstrap ## Measure the service's overhead beside two other orchestrators
+bench-dispatch: install-dev bootstrap ## Measure the service's overhead beside two other orchestrators, and what a hanging agent costs
 	@test -x .venv-orchestrators/bin/python || $(PYTHON) -m venv .venv-orchestrators
 	@$(BIN)/uv pip install -q --python .venv-orchestrators/bin/python -r tests/bench/orchestrators.txt
 	@$(BIN)/python -m tests.bench.overhead --peers .venv-orchestrators/bin/python
+	@$(BIN)/python -m tests.bench.hanging
 
 lock: ## Resolve the dependencies anew
 	echo uv | $(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-header - -o requirements-installer.lock

@@ -81,7 +81,8 @@ class ReadIntent:
         if admitted.chosen is not None:
             entities, asked = admitted.entities + admitted.earlier_entities, last_request(admitted.history)
             return Understanding((), 0.0, False, entities, chosen=admitted.chosen, asked=asked)
-        if router is None or admitted.empty or admitted.social:
+        in_one_piece = trusted and not admitted.history and split(admitted.text) is None  # no reading could add to what the caller says
+        if router is None or admitted.empty or admitted.social or in_one_piece:
             alone = (Candidate(intent=caller, probability=admitted.caller_confidence),) if caller is not None else ()
             return Understanding(alone, 0.0, trusted, admitted.entities)
         student, policy = router.student, router.policy

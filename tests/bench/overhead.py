@@ -8,18 +8,11 @@ intent, which it then takes as it is.
 
 import argparse
 import json
-import os
-import re
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,30 +23,20 @@ from rich.table import Table
 from optimizers.dataset import read_rows
 from service.catalog.loader import load_catalog
 from service.routing.encoder import Encoder
+from tests.bench.systems import System, file_name, free_port, running, wait_for
 
 ROOT = Path(__file__).parents[2]
 TOKENS = (19, 21)
-READY_SECONDS = 120.0
+TWO_WORKERS = "pointsman, two workers"
+OFFERED, STEP, KEPT = 20.0, 1.2, 0.97  # requests a second; the next is so much higher, until less than so much is answered in time
 SETTLE_SECONDS = 45.0  # after its start the service loads MLflow in the background
 console = Console()
-
-
-@dataclass(frozen=True)
-class System:
-    """One orchestrator under test."""
-
-    name: str
-    command: list[str]
-    port: int
-    environment: dict[str, str]
-    intent: bool = False
-    settle: float = 5.0
 
 
 def main() -> None:
     """Start everything, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
+    parser.add_argument("--rates", type=float, nargs="+", default=[5.0, 50.0], help="requests a second; at a low one nobody queues")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", type=Path, help="the Python of the environment with tests/bench/orchestrators.txt")
@@ -62,12 +45,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=ROOT / "var") as folder, _agents() as agents:
         texts = _write_texts(Path(folder))
         systems = _systems(given, agents, folder)
-        with _running([s for s in systems if s.name != "pointsman, two workers"], Path(folder)) as running:
-            _steady(running, texts, given.rate, given.seconds, given.rounds, Path(folder))
-            for system in running:
+        with running([s for s in systems if s.name != TWO_WORKERS], Path(folder)) as started:
+            for rate in given.rates:
+                _steady(started, texts, rate, given.seconds, given.rounds, Path(folder))
+            for system in started:
                 _saturate(system, texts, given.seconds)
-        with _running([s for s in systems if s.name == "pointsman, two workers"], Path(folder)) as running:
-            _saturate(running[0], texts, given.seconds)
+        with running([s for s in systems if s.name == TWO_WORKERS], Path(folder)) as started:
+            _saturate(started[0], texts, given.seconds)
 
 
 def _systems(given: argparse.Namespace, agents: str, folder: str) -> list[System]:
@@ -79,13 +63,13 @@ def _systems(given: argparse.Namespace, agents: str, folder: str) -> list[System
     serve = [sys.executable, "-m", "service.cli", "serve"]
 
     def ours(name: str, *more: str, intent: bool = False) -> System:
-        port = _free_port()
-        database = {"POINTSMAN_DATABASE_URL": f"sqlite:///{folder}/{_file_name(name)}.db"}
+        port = free_port()
+        database = {"POINTSMAN_DATABASE_URL": f"sqlite:///{folder}/{file_name(name)}.db"}
         return System(name, [*serve, "--port", str(port), *more], port, pointsman | database, intent, SETTLE_SECONDS)
 
-    systems = [ours("pointsman"), ours("pointsman, caller's intent", intent=True), ours("pointsman, two workers", "--workers", "2")]
+    systems = [ours("pointsman"), ours("pointsman, caller's intent", intent=True), ours(TWO_WORKERS, "--workers", "2")]
     for kind, name in (("langgraph", "langgraph-supervisor"), ("squad", "agent-squad")) if given.peers else ():
-        port = _free_port()
+        port = free_port()
         systems.append(
             System(name, [str(given.peers), str(ROOT / "tests/bench/orchestrators.py"), kind, str(port), agents, folder], port, {})
         )
@@ -93,6 +77,8 @@ def _systems(given: argparse.Namespace, agents: str, folder: str) -> list[System
 
 
 def _steady(systems: list[System], texts: Path, rate: float, seconds: float, rounds: int, folder: Path) -> None:
+    log = folder / f"{file_name('pointsman')}.log"
+    before = len(log.read_text().splitlines())
     times: dict[str, list[float]] = {s.name: [] for s in systems}
     for system in systems:
         _load(system, texts, 10.0, 5.0)
@@ -111,27 +97,27 @@ def _steady(systems: list[System], texts: Path, rate: float, seconds: float, rou
         p50, p90, p99 = np.percentile(values, [50, 90, 99])
         table.add_row(name, f"{p50:.1f}", f"{p90:.1f}", f"{p99:.1f}", f"{p50 / ours[0]:.2f}", f"{p99 / ours[1]:.2f}")
     console.print(table)
-    _stages(folder / "pointsman.log")
+    _stages(log.read_text().splitlines()[before:])
 
 
-def _stages(log: Path) -> None:
+def _stages(log: list[str]) -> None:
     """Print the decision's time, from the service's own log of the steady rounds."""
-    lines = [json.loads(line) for line in log.read_text().splitlines() if '"event": "request"' in line]
+    lines = [json.loads(line) for line in log if '"event": "request"' in line]
     decided = [sum(line["timings_ms"].values()) for line in lines if line["rung"] == "student"]
     p50, p99 = np.percentile(decided, [50, 99])
     console.print(f"Decision (triage, intent, routing), {len(decided)} by the student: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
 
 
 def _saturate(system: System, texts: Path, seconds: float) -> None:
-    """Offer more and more, until less than 97 % of it is answered in time; print the most that was answered."""
-    best, offered = 0.0, 60.0
-    while offered < 2_000.0:
+    """Offer more and more, until too little of it is answered in time; print the most that was answered."""
+    best, offered = 0.0, OFFERED
+    while True:
         result = _load(system, texts, offered, seconds)
         good = sum(n for status, n in result["statuses"].items() if status.startswith("200")) / seconds
         best = max(best, min(good, result["answered"]))
-        if result["answered"] < 0.97 * result["offered"]:
+        if min(good, result["answered"]) < KEPT * result["offered"]:
             break
-        offered *= 1.2
+        offered *= STEP
     console.print(f"{system.name}: saturated at {best:.0f} answers/s (offered {offered:.0f})")
 
 
@@ -160,73 +146,14 @@ def _write_texts(folder: Path) -> Path:
 
 @contextmanager
 def _agents() -> Iterator[str]:
-    port = _free_port()
+    port = free_port()
     process = subprocess.Popen([sys.executable, "-m", "tests.bench.echo_agents", str(port)], cwd=ROOT)
     try:
-        _wait_for(port)
+        wait_for(port)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(10)
-
-
-@contextmanager
-def _running(systems: list[System], folder: Path) -> Iterator[list[System]]:
-    """Start the systems, wait until they are ready and have settled, and end them."""
-    processes = []
-    try:
-        for system in systems:
-            with (folder / f"{_file_name(system.name)}.log").open("w") as log:
-                environment = {**os.environ, "PYTHONPATH": str(ROOT), **system.environment}
-                processes.append(subprocess.Popen(system.command, cwd=ROOT, env=environment, stdout=log, stderr=log))
-        for system in systems:
-            _wait_until_ready(system)
-        console.print(f"waiting {max(s.settle for s in systems):g} s until everything has settled", style="dim")
-        time.sleep(max(s.settle for s in systems))
-        yield systems
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGINT)
-        for process in processes:
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def _file_name(name: str) -> str:
-    return re.sub("[^a-z]", "_", name)
-
-
-def _wait_until_ready(system: System) -> None:
-    _wait_for(system.port)
-    give_up = time.monotonic() + READY_SECONDS
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{system.port}/readyz", timeout=5) as response:
-                if response.status == 200:
-                    return
-        except OSError:
-            pass
-        if time.monotonic() > give_up:
-            raise SystemExit(f"{system.name} is not ready; is there a champion? Run: optimize --bootstrap")
-        time.sleep(0.3)
-
-
-def _wait_for(port: int) -> None:
-    give_up = time.monotonic() + READY_SECONDS
-    while time.monotonic() < give_up:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise SystemExit(f"nothing listens on port {port}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -131,10 +131,30 @@ def test_the_caller_decides_weighs_or_is_left_out(read: Read, fields: dict[str, 
     understood = read(**fields)
 
     assert understood.caller_decides is decides
+    if decides:  # the text is in one piece, so no reading could add to it
+        known = fields["intent"] if fields["intent"] in CATALOG.intent else CATALOG.fallback_intent
+        assert [(c.intent, c.probability) for c in understood.candidates] == [(known, fields["confidence"])]
+        return
     assert (understood.candidates != alone.candidates) is weighs
     if weighs:
         before, after = ({c.intent: c.probability for c in u.candidates} for u in (alone, understood))
         assert after["prediction"] > before["prediction"]
+
+
+OVERLOOKED: dict[str, tuple[str, list[dict[str, str]]]] = {
+    "several clauses": ("Check the model for drift and then forecast TRx for Kisqali", []),
+    "a negation": ("Do not retrain the model, forecast TRx for Kisqali", []),
+    "a follow-up": ("and for the Midwest?", [{"role": "user", "content": "Forecast TRx for Kisqali"}]),
+}
+
+
+@pytest.mark.parametrize(("text", "history"), OVERLOOKED.values(), ids=OVERLOOKED)
+def test_what_a_trusted_caller_may_have_overlooked_is_read(read: Read, text: str, history: list[dict[str, str]]) -> None:
+    """Several clauses can ask for several things, and a follow-up takes over entities; the caller's intent stands all the same."""
+    understood = read(text, intent="prediction", confidence=0.9, history=history)
+
+    assert understood.caller_decides
+    assert len(understood.candidates) > 1
 
 
 def test_an_ambiguous_intent_weighs_no_more_than_half_sure(read: Read) -> None:
