@@ -158,7 +158,7 @@ class Pipeline:
             if verdict.parts:
                 with trace.stage("dispatch") as stage:
                     agents_limit = limit.within(limit.left - FINISH)
-                    outcome = await self._stages.dispatch(request, decision, verdict, correlation_id, agents_limit, report)
+                    outcome = await self._stages.dispatch(request, caller.tenant, decision, verdict, correlation_id, agents_limit, report)
                     stage.outcome = "answered" if outcome.answered else "failed"
             with trace.stage("synthesis") as stage:
                 answer = await self._merge(turn, outcome, limit.within(left))

@@ -45,8 +45,8 @@ def encoder() -> Encoder:
 
 @pytest.fixture(scope="session")
 def some_rows() -> list[Row]:
-    """Every eighth row of the seed set: enough for a router that is right most of the time, and quick to fit."""
-    return read_rows(ROOT / "datasets" / "seed")[::8]
+    """Every fourth row of the seed set: enough for a router that is right most of the time, and quick to fit."""
+    return read_rows(ROOT / "datasets" / "seed")[::4]
 
 
 @pytest.fixture(scope="session")

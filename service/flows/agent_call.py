@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from service.catalog.model import Agent
 from service.contracts.handoff import AgentHandoff
@@ -54,7 +54,7 @@ class CallAgent:
         """Try the agent up to 1 + its retries times, all inside the work's deadline."""
         started = time.monotonic()
         work.progress(AgentStarted(agent))
-        call = _Call(agent, work, self._health.of(agent), uuid4())
+        call = _Call(agent, work, self._health.of(agent), work.dispatch_id(agent))
         checked = await self._try(call)
         latency_ms = int((time.monotonic() - started) * 1_000)
         if isinstance(checked, AgentFailure):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from pydantic import JsonValue
 
@@ -39,6 +39,8 @@ class AgentRun:
     warnings: tuple[Notice, ...] = ()
 
 
+_DISPATCHES = UUID("6b8d1f3e-52c0-4a7e-9d35-0c1f7a94e2b6")  # the name space of dispatch ids (RFC 9562, 5.5)
+
 Progress = Callable[[AgentStarted | AgentRun], None]
 
 
@@ -54,6 +56,7 @@ class Work:
     """
 
     request: OrchestratorInput
+    tenant: str
     correlation_id: str
     intent: str
     entities: tuple[ParsedEntity, ...]
@@ -61,6 +64,15 @@ class Work:
     asked: str | None = None
     inputs: JsonObject = field(default_factory=dict)
     progress: Progress = unwatched
+
+    def dispatch_id(self, agent: Agent) -> UUID:
+        """Return the id of an agent's part, by which the agent can know that it did the work before.
+
+        It follows from the query: whoever repeats one whose answer was lost, or was taken up by two processes at once, does not have it
+        done twice by an agent that keeps its ids. No other tenant's query has the same.
+        """
+        query_id = self.request.parsed_query.query_id
+        return uuid5(_DISPATCHES, "\n".join((self.tenant, str(query_id), self.intent, agent.name)))
 
 
 def build_dispatch(agent: Agent, work: Work, timeout: float, dispatch_id: UUID) -> AgentDispatch:

@@ -21,6 +21,7 @@ class Dispatch:
     async def __call__(
         self,
         request: OrchestratorInput,
+        tenant: str,
         decision: RouteDecision,
         verdict: Verdict,
         correlation_id: str,
@@ -35,6 +36,7 @@ class Dispatch:
         flow = self._flows[verdict.flow]
         work = Work(
             request=request,
+            tenant=tenant,
             correlation_id=correlation_id,
             intent=decision.intent or self._catalog.fallback_intent,
             entities=decision.entities,

@@ -81,7 +81,7 @@ async def carry_out(flow: Recorder, request: Any, limit: Deadline | None = None,
     """Dispatch a request by a recording flow and return the work that the flow got."""
     verdict = plan("causal_impact")
     dispatch = Dispatch(catalog=CATALOG, flows={"single": flow})
-    await dispatch(request, a_decision(**decision), verdict, "corr-7", limit or Deadline.after(3_600.0), unwatched)
+    await dispatch(request, "acme", a_decision(**decision), verdict, "corr-7", limit or Deadline.after(3_600.0), unwatched)
     assert flow.given[-1][0] is verdict
     return flow.given[-1][1]
 
@@ -97,12 +97,12 @@ async def test_the_requests_limit_may_shorten_the_budget_but_not_lengthen_it(lim
 
 
 async def test_the_work_holds_what_is_asked() -> None:
-    """The request, the decision's intent and entities, and the id that joins logs."""
+    """The request and whose it is, the decision's intent and entities, and the id that joins logs."""
     request = a_request("Did it?")
 
     work = await carry_out(Recorder(), request, entities=[an_entity()])
 
-    assert (work.request, work.correlation_id, work.intent) == (request, "corr-7", "causal_impact")
+    assert (work.request, work.tenant, work.correlation_id, work.intent) == (request, "acme", "corr-7", "causal_impact")
     assert [e.value for e in work.entities] == ["Kisqali"]
 
 
@@ -119,7 +119,7 @@ async def test_the_verdicts_flow_is_taken() -> None:
     dispatch = Dispatch(catalog=CATALOG, flows={"single": single, "pipeline": steps})
 
     await dispatch(
-        a_request(), a_decision(), plan("scope_definer", intent="ml_training", flow="pipeline"), "c", Deadline.after(9.0), unwatched
+        a_request(), "acme", a_decision(), plan("scope_definer", intent="ml_training", flow="pipeline"), "c", Deadline.after(9.0), unwatched
     )
 
     assert (len(single.given), len(steps.given)) == (0, 1)

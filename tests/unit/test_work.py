@@ -106,3 +106,17 @@ def test_the_callers_required_confidence_goes_before_the_agents(required: float)
     request = a_request(preferences={"required_confidence": required})
 
     assert told(work=some_work(request=request)).payload.constraints.required_confidence == required
+
+
+def test_a_query_that_is_sent_again_has_the_same_dispatch_ids() -> None:
+    """So an agent can know a part that it has done, whichever process asks; whatever else is done has another id."""
+    agent, other = an_agent(CATALOG), an_agent(CATALOG, "gap_analyzer")
+    work, again = some_work(request=REQUEST), some_work(request=REQUEST, correlation_id="another", seconds=1.0)
+
+    assert work.dispatch_id(agent) == again.dispatch_id(agent)
+    others = [
+        some_work(request=REQUEST, tenant="acme"),
+        some_work(request=REQUEST, intent="prediction"),
+        some_work(request=a_request("Did it?")),
+    ]
+    assert len({work.dispatch_id(agent), work.dispatch_id(other), *(one.dispatch_id(agent) for one in others)}) == 5

@@ -84,6 +84,7 @@ def some_work(seconds: float = FOREVER, **fields: Any) -> Work:
     """Return work that has `seconds` left."""
     given: dict[str, Any] = {
         "request": a_request("Did it?"),
+        "tenant": "default",
         "correlation_id": "corr-1",
         "intent": "causal_impact",
         "entities": (),
