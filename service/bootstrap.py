@@ -81,7 +81,7 @@ class Services:
                 required_entities=tuple(e.value for e in agent.required_entities),
                 priority=agent.priority,
                 intents=tuple(i.name for i in self.catalog.intents if i.primary_agent == agent.name),
-                available=self.health.available(agent, agent.timeout_ms / 1_000),
+                available=self.health.available(agent, agent.timeout_ms / 1_000) and not self.health.left_alone(agent),
                 breaker=self.health.state(agent).value,
             )
             for agent in self.catalog.agents

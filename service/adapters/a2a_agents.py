@@ -22,8 +22,8 @@ from google.protobuf.message import Error as ProtobufError
 
 from service.adapters.a2a_answer import is_over, is_under_way, read_answer
 from service.adapters.a2a_card import BINDINGS, CARD_PATH, MAX_CARD_BYTES, CardInvalid, Cards, read_card
-from service.adapters.a2a_exchange import MAX_ANSWER_VALUES, Broken, Exchange, OutOfStep, Refused, TooManyValues
-from service.adapters.agent_wire import AgentWire, Sending, TooLarge
+from service.adapters.a2a_exchange import Broken, Exchange, OutOfStep, Refused
+from service.adapters.agent_wire import AgentWire, Sending, TooLarge, TooManyValues
 from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch, DispatchEnvelope
 from service.contracts.handoff import AgentHandoff
@@ -192,7 +192,7 @@ def _explain(exc: Exception, sending: Sending, exchange: Exchange) -> AgentFailu
         case TooLarge():
             return sending.too_large()
         case TooManyValues():
-            return sending.failed(ErrorCode.HANDOFF_INVALID, f"answered with more than {MAX_ANSWER_VALUES} JSON values")
+            return sending.too_many_values()
         case OutOfStep():
             said = "answered another request than the one that was sent"
             return sending.failed(ErrorCode.DISPATCH_MISMATCH, said, recoverable=True, begun=True)

@@ -1,8 +1,4 @@
-"""The SDK's HTTP client for one dispatch: its requests go over the connections that all adapters share, within limits of bytes and values.
-
-The SDK parses an answer on the event loop, in some microseconds for each JSON value; a limit of bytes alone would let an agent stop the
-loop for ten seconds.
-"""
+"""The SDK's HTTP client for one dispatch: its requests go over the connections that all adapters share, within their limits."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -12,10 +8,9 @@ import httpx
 from pydantic_core import from_json
 
 from service.adapters.a2a_card import CardInvalid, origin_of
-from service.adapters.agent_wire import MAX_ANSWER_BYTES, AgentWire, Reply
+from service.adapters.agent_wire import MAX_ANSWER_BYTES, MAX_ANSWER_VALUES, AgentWire, Reply, count_values
 from service.catalog.model import Agent
 
-MAX_ANSWER_VALUES = 100_000
 _PASSED_ON = ("content-type", "accept", "a2a-version", "a2a-extensions")  # of the SDK's headers; the others are the connection's business
 
 
@@ -29,10 +24,6 @@ class Refused(Exception):
 
 class Broken(Exception):
     """The answer is not what the protocol defines; the message says how, and quotes nothing of it."""
-
-
-class TooManyValues(Exception):
-    """All answers together hold too many JSON values."""
 
 
 class OutOfStep(Exception):
@@ -60,7 +51,7 @@ class Exchange(httpx.AsyncBaseTransport):
             CardInvalid: the request would leave the agent's origin.
             Refused: the status is not 200.
             TooLarge: all answers together are too long.
-            TooManyValues: they hold too many values.
+            TooManyValues: they hold too many values, or too deep ones.
             Broken: the body is not a JSON object.
             OutOfStep: the answer is one to another request.
             aiohttp.ClientError: as `AgentWire.exchange` says.
@@ -93,16 +84,7 @@ class Exchange(httpx.AsyncBaseTransport):
             raise Broken("not valid JSON" + (f", packed as {reply.encoding}" if reply.encoding else "")) from exc
         if not isinstance(value, dict):
             raise Broken("not a JSON object")
-        stack: list[object] = [value]
-        while stack:
-            item = stack.pop()
-            self._values -= 1
-            if self._values < 0:
-                raise TooManyValues
-            if isinstance(item, dict):
-                stack.extend(item.values())
-            elif isinstance(item, list):
-                stack.extend(item)
+        self._values -= count_values(value, most=self._values)
         return value
 
 

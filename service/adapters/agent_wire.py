@@ -20,6 +20,7 @@ from service.errors import ConfigurationError, ErrorCode
 from service.ports import AgentFailure
 
 MAX_ANSWER_BYTES = 5_000_000
+MAX_ANSWER_VALUES, MAX_ANSWER_DEPTH = 100_000, 100
 FAIR_SHARE = 0.9  # of an agent's own timeout; after a shorter wait, silence says nothing about the agent
 DEADLINE_HEADER = "X-Deadline-Ms"
 CORRELATION_HEADER = "X-Correlation-ID"
@@ -41,6 +42,29 @@ class Reply:
 
 class TooLarge(Exception):
     """An answer has more bytes than were to be read; the rest was not."""
+
+
+class TooManyValues(Exception):
+    """An answer holds too many JSON values, or they lie too deep."""
+
+
+def count_values(value: object, *, most: int = MAX_ANSWER_VALUES) -> int:
+    """Return how many JSON values a value holds, itself among them.
+
+    They are checked on the event loop, in some microseconds each: a limit of bytes alone would let an agent stop the loop for seconds.
+
+    Raises:
+        TooManyValues: there are more than `most`, or one lies deeper than what is stored can be read again.
+    """
+    count, level = 0, [value]
+    for _ in range(MAX_ANSWER_DEPTH):
+        count += len(level)
+        if not level or count > most:
+            break
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())]
+    if level:
+        raise TooManyValues
+    return count
 
 
 class AgentWire:
@@ -135,7 +159,7 @@ class Sending:
         retry_after: float | None = None,
     ) -> AgentFailure:
         """Return a failure; `detail` completes a sentence that begins with the agent's name."""
-        said = f"{self.agent.name} {detail}"
+        said = f"{self.agent.name} {detail}".encode(errors="backslashreplace").decode()  # a header may hold what is no text
         return AgentFailure(code, said, recoverable, unavailable, self.spent_ms, may_have_run=begun, retry_after=retry_after)
 
     def timed_out(self, *, begun: bool) -> AgentFailure:
@@ -152,6 +176,11 @@ class Sending:
     def too_large(self) -> AgentFailure:
         """The answer was longer than is read."""
         return self.failed(ErrorCode.HANDOFF_INVALID, f"answered with more than {MAX_ANSWER_BYTES} bytes")
+
+    def too_many_values(self) -> AgentFailure:
+        """The answer holds more than is checked."""
+        said = f"answered with more than {MAX_ANSWER_VALUES} JSON values, or with values more than {MAX_ANSWER_DEPTH} deep"
+        return self.failed(ErrorCode.HANDOFF_INVALID, said)
 
     def refused(self, status: int, *, retry_after: str = "", said: str = "", begun: bool = False) -> AgentFailure:
         """The agent answered with another HTTP status than 200, or with what says the same in its protocol."""
@@ -201,7 +230,7 @@ def read_retry_after(value: str, now: datetime) -> float | None:
         return float(text)
     try:
         until = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, (until - now).total_seconds()) if until.tzinfo is not None else None
 

@@ -11,7 +11,17 @@ from http import HTTPStatus
 import aiohttp
 from pydantic_core import from_json
 
-from service.adapters.agent_wire import CORRELATION_HEADER, DEADLINE_HEADER, MAX_ANSWER_BYTES, AgentWire, Reply, Sending, TooLarge
+from service.adapters.agent_wire import (
+    CORRELATION_HEADER,
+    DEADLINE_HEADER,
+    MAX_ANSWER_BYTES,
+    AgentWire,
+    Reply,
+    Sending,
+    TooLarge,
+    TooManyValues,
+    count_values,
+)
 from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch, DispatchEnvelope
 from service.contracts.handoff import AgentHandoff, HandoffEnvelope
@@ -50,7 +60,11 @@ class HttpAgents:
         if reply.status != HTTPStatus.OK:
             return sending.refused(reply.status, retry_after=reply.retry_after)
         try:
-            handoff = HandoffEnvelope.model_validate(from_json(reply.body, allow_inf_nan=False)).handoff
+            value = from_json(reply.body, allow_inf_nan=False)
+            count_values(value)
+            handoff = HandoffEnvelope.model_validate(value).handoff
+        except TooManyValues:
+            return sending.too_many_values()
         except ValueError as exc:
             return sending.broke_contract(exc, reply.encoding)
         if handoff.dispatch_id != dispatch.dispatch_id:

@@ -14,6 +14,10 @@ from service.catalog.model import TEMPLATE
 from service.catalog.source import Document, NodePath
 from service.catalog.spelling import spelling_key, words_of
 
+_OWN_HEADERS = frozenset(
+    "host connection keep-alive content-length content-type content-encoding transfer-encoding te trailer upgrade expect accept-encoding"
+    " x-deadline-ms x-correlation-id".split()
+)
 _ADDRESS = TypeAdapter(AnyHttpUrl)
 
 
@@ -36,6 +40,7 @@ def check_agents(agents: Document, known: list[str]) -> None:
             if name == TEMPLATE:
                 agents.report(path, f"'{TEMPLATE}' is the fallback without an agent; name this agent otherwise.")
     _check_addresses(agents)
+    _check_keys(agents)
     _check_template(agents)
 
 
@@ -148,10 +153,21 @@ def _check_addresses(agents: Document) -> None:
             if fault := address_fault(text):
                 agents.report(path, f"the address of '{agent}' {fault}")
                 continue
+            if agents.get(*entry, "tls") is not None and text[:7].lower() == "http://":
+                agents.report(
+                    path, f"'{agent}' has tls files, but its address begins with http://, which sends in clear text; write https://."
+                )
             address = str(_read_address(text)).rstrip("/")
             first, owner = owners.setdefault(address, (path, agent))
             if first != path:
                 agents.report(path, f"'{agent}' has the same address as '{owner}' (line {agents.line(first)}); each needs its own.")
+
+
+def _check_keys(agents: Document) -> None:
+    for entry in agents.entries("agents"):
+        for path, name in agents.texts(*entry, "auth", "header"):
+            if name.lower() in _OWN_HEADERS:
+                agents.report(path, f"the header '{name}' is Pointsman's own to set; send the key in another, such as X-API-Key.")
 
 
 def address_fault(text: str) -> str | None:
@@ -163,6 +179,10 @@ def address_fault(text: str) -> str | None:
         return "carries a user name or password; keep secrets out of the catalogue."
     if address.fragment is not None:
         return "has a fragment (#…), which is never sent; remove it."
+    try:
+        (address.host or "").encode("idna")
+    except UnicodeError:
+        return "has a host name with an empty label, or one of more than 63 characters (RFC 1035)."
     return None
 
 

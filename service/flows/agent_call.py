@@ -4,6 +4,7 @@ Every flow calls agents through this. It knows no fallback: what to do after a f
 """
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -20,7 +21,9 @@ from service.flows.health import AgentHealth, Health
 from service.flows.work import AgentRun, AgentStarted, Work, build_dispatch
 from service.ports import AgentCalled, AgentClient, AgentFailure, Attempt, Observer
 
+log = logging.getLogger(__name__)
 EXTENDED = 1.5  # the first retry after a timeout gets this much more time
+SHORT_REST = 1.0  # seconds of `Retry-After` that are waited out though another agent could be asked
 BACKOFF = 0.1  # seconds before the first retry, doubled for each further one, with full jitter
 
 Checked = tuple[AgentHandoff, tuple[Notice, ...]] | AgentFailure
@@ -53,8 +56,8 @@ class CallAgent:
     async def __call__(self, agent: Agent, work: Work) -> AgentRun:
         """Try the agent up to 1 + its retries times, all inside the work's deadline."""
         started = time.monotonic()
-        work.progress(AgentStarted(agent))
         call = _Call(agent, work, self._health.of(agent), work.dispatch_id(agent))
+        work.progress(AgentStarted(agent, started, lambda: call.attempts))
         checked = await self._try(call)
         latency_ms = int((time.monotonic() - started) * 1_000)
         if isinstance(checked, AgentFailure):
@@ -67,6 +70,15 @@ class CallAgent:
     def least_seconds(self, agent: Agent) -> float:
         """Return the time below which the agent cannot be expected to finish, as far as is known."""
         return self._health.of(agent).fastest
+
+    def rests(self, agent: Agent) -> bool:
+        """Say whether the agent has asked not to be called for so long that one who can ask another does so."""
+        return self._health.of(agent).left_alone_for > SHORT_REST
+
+    def passed_over(self, agent: Agent) -> AgentRun:
+        """Return the run of an agent that rests and is not waited for."""
+        said = f"{agent.name} asked not to be called for another {self._health.of(agent).left_alone_for:.1f} s"
+        return AgentRun(agent, None, _not_called(agent, ErrorCode.AGENT_UNAVAILABLE, said), 0, 0)
 
     async def _try(self, call: _Call) -> Checked:
         agent, health = call.agent, call.health
@@ -96,7 +108,11 @@ class CallAgent:
         if (rest := health.left_alone_for) > 0.0:
             if deadline.left <= rest + health.fastest:
                 return _not_called(agent, ErrorCode.AGENT_UNAVAILABLE, f"{agent.name} asked not to be called for another {rest:.1f} s")
-            await asyncio.sleep(rest + BACKOFF * self._jitter())
+            try:
+                async with health.resting.hold(agent.priority):
+                    await asyncio.sleep(rest + BACKOFF * self._jitter())
+            except Saturated as exc:
+                return _not_called(agent, ErrorCode.SATURATED, str(exc))
         try:
             async with (
                 asyncio.timeout(deadline.left) as waiting,
@@ -140,7 +156,11 @@ class CallAgent:
         call.attempts += 1
         started, agent = time.monotonic(), call.agent
         dispatch = build_dispatch(agent, call.work, limit.left, call.dispatch_id)
-        answer = await self._client.send(agent, url, dispatch, timeout=limit.left)
+        try:
+            answer = await self._client.send(agent, url, dispatch, timeout=limit.left)
+        except Exception as exc:  # whatever breaks on the way to one agent is that agent's failure, and sinks no request
+            log.exception("agent_not_asked", extra={"agent": agent.name})
+            answer = _broken(agent, exc, time.monotonic() - started)
         checked = answer if isinstance(answer, AgentFailure) else check_handoff(agent, dispatch, answer)
         seconds = time.monotonic() - started
         if isinstance(checked, AgentFailure):
@@ -151,6 +171,13 @@ class CallAgent:
             outcome = checked[0].execution.status.value
         self._observer.notice(AgentCalled(agent.name, outcome, seconds, attempt))
         return checked
+
+
+def _broken(agent: Agent, exc: Exception, seconds: float) -> AgentFailure:
+    said = f"{agent.name} could not be asked ({type(exc).__name__}); the log says why"
+    return AgentFailure(
+        ErrorCode.AGENT_UNAVAILABLE, said, recoverable=False, unavailable=True, latency_ms=int(seconds * 1_000), may_have_run=True
+    )
 
 
 def _not_called(agent: Agent, code: ErrorCode, detail: str, *, unavailable: bool = True) -> AgentFailure:

@@ -14,6 +14,8 @@ IN_A_ROW = 5
 WINDOW, LEAST, SHARE = 20, 10, 0.5  # of the last 20 answers, from 10 on, half
 REST, LONGEST_REST = 5.0, 60.0  # seconds between probes: doubled by each probe that fails
 PATIENCE = 1.25  # who would wait this much longer than silence has lasted so far may try
+TELLING = 0.9  # of that silence: who waits less in vain has shown nothing
+GLANCE = 1.0  # seconds in vain that show something where the agent failed otherwise before
 
 
 class BreakerState(StrEnum):
@@ -37,6 +39,7 @@ class Breaker:
         self._probing = False
         self._rest = REST
         self._next_probe = 0.0
+        self._next_glance = 0.0  # the same for those who would not wait long enough to show anything
 
     @property
     def state(self) -> BreakerState:
@@ -50,15 +53,22 @@ class Breaker:
 
         An agent that is silent, not broken, stays open to those who would wait longer than anyone has: it may be slow, not stuck.
         """
-        return not self._open or self._clock() >= self._next_probe or seconds > self._silence * PATIENCE
+        due = self._next_probe if self._may_probe(seconds) else max(self._next_probe, self._next_glance)
+        return not self._open or self._clock() >= due or seconds > self._silence * PATIENCE
 
     def enter(self, seconds: float) -> bool:
-        """Say the same for a request that goes now; it becomes the probe if one is due."""
+        """Say the same for a request that goes now; it becomes the probe if one is due and it would wait long enough for that.
+
+        Who would not may glance, now and then, and keeps no probe from the patient: its silence changes nothing.
+        """
         if not self.allows(seconds):
             return False
         if self._open and self._clock() >= self._next_probe:
-            self._probing = True
-            self._next_probe = self._clock() + self._rest  # should this one never return, another may try
+            if self._may_probe(seconds):
+                self._probing = True
+                self._next_probe = self._clock() + self._rest  # should this one never return, another may try
+            else:
+                self._next_glance = self._clock() + REST
         return True
 
     def succeeded(self) -> None:
@@ -76,16 +86,23 @@ class Breaker:
 
     def failed(self, *, silent_for: float | None = None) -> None:
         """Take note that it did not: `silent_for` are the seconds waited in vain, None says that it failed in another way."""
+        shown = silent_for is None or silent_for >= (GLANCE if self._silence == float("inf") else self._silence * TELLING)
         self._answers.append(False)
         self._in_a_row += 1
         self._silence = max(self._silence, float("inf") if silent_for is None else silent_for)
         if self._open and self._probing:
+            if not shown:
+                return
             self._probing = False
             self._rest = min(self._rest * 2.0, LONGEST_REST)
             self._next_probe = self._clock() + self._wait()
         elif not self._open and self._trips():
             self._open = True
             self._next_probe = self._clock() + self._wait()
+
+    def _may_probe(self, seconds: float) -> bool:
+        """Say whether to wait so long shows if the agent is still silent; one that failed otherwise shows it at once."""
+        return self._silence == float("inf") or seconds >= self._silence * TELLING
 
     def _trips(self) -> bool:
         failures = self._answers.count(False)

@@ -13,18 +13,26 @@ from service.flows.work import AgentRun, Work
 RESERVE = 0.3  # of the time that is left, at most, is kept for the agents that come later
 
 
-async def walk(call: CallAgent, part: Part, work: Work) -> PartRun:
-    """Try each agent of the chain once (with its retries) until one answers.
+async def walk(call: CallAgent, part: Part, work: Work, taken: set[str]) -> PartRun:
+    """Try each agent of the chain once (with its retries) until one answers; `taken` are those that stand in for another part already.
 
     An agent that has no room is not passed over: its load would fall on the agents behind it ("Avoiding fallback in distributed
-    systems", Amazon Builders' Library).
+    systems", Amazon Builders' Library). One that has asked not to be called for a while is, where another could be asked.
     """
     runs: list[AgentRun] = []
     work = replace(work, intent=part.intent)
     for place, agent in enumerate(part.chain):
         if runs and work.deadline.left <= 0.0:
             break
-        runs.append(await call(agent, leave_time(work, part.chain[place + 1 :])))
+        later = part.chain[place + 1 :]
+        if agent != part.primary:
+            if agent.name in taken:
+                continue
+            taken.add(agent.name)
+        if later and call.rests(agent):
+            runs.append(call.passed_over(agent))
+            continue
+        runs.append(await call(agent, leave_time(work, later)))
         failure = runs[-1].failure
         if failure is None or (failure.code is ErrorCode.SATURATED and agent == part.primary):
             break
@@ -55,7 +63,8 @@ def conclude(parts: Sequence[PartRun], *further: Notice) -> Outcome:
 
 def _what_happened(run: PartRun) -> list[Notice]:
     part = run.part
-    notices = [Notice(code=s.code, message=_sentence(s.reason)) for s in part.skipped]
+    by_itself = run.answer is not None and not run.by_another  # then nobody needed a fallback
+    notices = [Notice(code=s.code, message=_sentence(s.reason)) for s in part.skipped if s.agent == part.primary or not by_itself]
     notices += [Notice(code=r.failure.code, message=_sentence(r.failure.detail)) for r in run.runs if r.failure is not None]
     if run.answer is not None and run.by_another:
         notices.append(Notice(code="fallback_used", message=f"{run.answer.agent.name} answers in place of {part.primary.name}."))

@@ -33,7 +33,9 @@ class AgentHealth:
         self.breaker = Breaker(clock=clock)
         self.retries = Allowance(share=RETRY_SHARE, most=RETRIES_SAVED, start=RETRIES_SAVED, per_second=RETRIES_PER_SECOND, clock=clock)
         self.hedges = Allowance(share=HEDGE_SHARE, most=HEDGES_SAVED, start=0.0, clock=clock)
-        self.slots = Slots(agent.max_concurrent, most_waiting=WAITING_PER_SLOT * agent.max_concurrent, name=agent.name)
+        waiting = WAITING_PER_SLOT * agent.max_concurrent
+        self.slots = Slots(agent.max_concurrent, most_waiting=waiting, name=agent.name)
+        self.resting = Slots(waiting, most_waiting=0, name=agent.name)  # of those who wait until it may be called again
 
     @property
     def fastest(self) -> float:
@@ -95,6 +97,11 @@ class Health:
         """Say whether a request that would wait `seconds` may go to the agent now."""
         known = self._agents.get(agent.name)
         return known is None or known.breaker.allows(min(seconds, agent.timeout_ms / 1_000))
+
+    def left_alone(self, agent: Agent) -> bool:
+        """Say whether the agent has asked not to be called now (`Retry-After`)."""
+        known = self._agents.get(agent.name)
+        return known is not None and known.left_alone_for > 0.0
 
     def states(self, agents: Iterable[Agent]) -> Iterator[tuple[str, BreakerState]]:
         """Return the state of each agent's breaker, by name."""

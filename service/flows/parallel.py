@@ -16,9 +16,10 @@ class Parallel:
         self._call = call
 
     async def __call__(self, verdict: Verdict, work: Work) -> Outcome:
-        """Walk all chains at once."""
+        """Walk all chains at once; no agent stands in for two."""
+        taken: set[str] = set()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(walk(self._call, part, work)) for part in verdict.parts]
+            tasks = [group.create_task(walk(self._call, part, work, taken)) for part in verdict.parts]
         return conclude([task.result() for task in tasks])
 
     def seconds(self, parts: Sequence[Part]) -> float:

@@ -18,10 +18,10 @@ class Single:
 
     async def __call__(self, verdict: Verdict, work: Work) -> Outcome:
         """Walk the first part's chain, and ask the supporting agents where its own agent was unsure."""
-        first, *supports = verdict.parts
-        parts = [await walk(self._call, first, work)]
+        (first, *supports), taken = verdict.parts, set[str]()
+        parts = [await walk(self._call, first, work, taken)]
         if _is_unsure(parts[0]) and work.deadline.left > 0.0:
-            parts += await asyncio.gather(*(walk(self._call, part, work) for part in supports))
+            parts += await asyncio.gather(*(walk(self._call, part, work, taken) for part in supports))
         return conclude(parts)
 
     def seconds(self, parts: Sequence[Part]) -> float:

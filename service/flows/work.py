@@ -22,9 +22,11 @@ MOST_SAID = 2_000  # characters of an earlier utterance that an agent is told
 
 @dataclass(frozen=True, slots=True)
 class AgentStarted:
-    """An agent is being called."""
+    """An agent is being called: since when by `time.monotonic`, and how often until now."""
 
     agent: Agent
+    at: float
+    attempts: Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,8 @@ FAULTS: dict[str, Fault] = {
     "null": _says(H, http(b"null")),
     "an empty object": _says(H, http(b"{}")),
     "nested without end": _says(H, http(b"[" * 100_000)),
+    "nested deeper than can be stored": _plants("[" * 150 + "]" * 150),
+    "more values than are checked": _plants("[" + "1," * 150_000 + "1]"),
     "a lone surrogate": _plants('"\\ud800"'),
     "NaN": _plants("NaN"),
     "infinity": _plants("-Infinity"),

@@ -137,6 +137,26 @@ async def test_how_long_an_agent_wants_to_be_left_alone_is_passed_on(tongue: Ton
     assert (failure.code, failure.retry_after) == (U, 7.0)
 
 
+@pytest.mark.parametrize(
+    "asked", ["Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 01 Jan 2029 00:00:00 +9999999999999999999999999", "soon", "-7", "1e9"]
+)
+async def test_a_retry_after_that_means_nothing_is_none(tongue: Tongue, client: Client, asked: str) -> None:
+    """Whatever an agent writes there, it is a failure like another."""
+    async with serving(tongue.stage(saying(http(b"{}", "503 Service Unavailable", Retry_After=asked)))) as server:
+        failure = failed(await send(client, agent_at(server.port)))
+
+    assert (failure.code, failure.retry_after) == (U, None)
+
+
+async def test_a_header_that_is_no_text_breaks_nothing_that_is_stored(tongue: Tongue, client: Client) -> None:
+    """What the failure quotes of it can be encoded."""
+    packed = http(b"no json").replace(b"\r\n\r\n", b"\r\nContent-Encoding: \xff\xfe\x80\r\n\r\n", 1)
+    async with serving(tongue.stage(saying(packed))) as server:
+        failure = failed(await send(client, agent_at(server.port)))
+
+    assert failure.detail.encode()
+
+
 async def test_an_agent_that_refuses_connections_is_unavailable(client: Client) -> None:
     """Known at once, not after the timeout."""
     started = time.monotonic()

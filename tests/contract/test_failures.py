@@ -1,5 +1,6 @@
 """Failures behind a request: store, router, agents, synthesis, and what nobody foresaw."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -211,9 +212,29 @@ class BuggyAgents(ScriptedAgents):
         raise RuntimeError("secret words")
 
 
+async def test_a_bug_on_the_way_to_an_agent_is_that_agents_failure(world: World) -> None:
+    """The request is answered and stored, the log says why, and the answer quotes nothing of the error."""
+    world.agents = BuggyAgents()
+    async with world.client() as client:
+        answer = await answered(client)
+
+    assert (answer["status"], answer["agents_dispatched"]) == ("failed", ["causal_impact", "explainer"])
+    assert [w["code"] for w in answer["warnings"]] == ["agent_unavailable", "agent_unavailable", "template_answer"]
+    assert "secret words" not in json.dumps(answer)
+    assert len(world.store.receipts) == 1
+
+
+class BuggyStore(MemoryStore):
+    """A store with a bug."""
+
+    async def commit(self, receipt: Receipt) -> Receipt:
+        """Fail."""
+        raise RuntimeError("secret words")
+
+
 async def test_what_nobody_foresaw_is_a_problem_without_a_traceback(world: World) -> None:
     """500 with the id to find it by in the log, and nothing of the error; nothing is kept."""
-    world.agents = BuggyAgents()
+    world.store = BuggyStore()
     async with world.client() as client:
         response = await client.post("/orchestrate", json=body(CAUSAL), headers={"X-Request-ID": "trace-1"})
 

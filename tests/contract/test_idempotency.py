@@ -39,15 +39,17 @@ class WaitingAgents(ScriptedAgents):
         return answer
 
 
-class BuggyAgents(ScriptedAgents):
-    """Agents behind a client with a bug that shows once."""
+class BuggyStore(MemoryStore):
+    """A store with a bug that shows once."""
 
-    async def send(self, agent: Agent, url: str, dispatch: AgentDispatch, *, timeout: float) -> AgentHandoff | AgentFailure:
-        """Raise at the first dispatch, answer later ones."""
-        answer = await super().send(agent, url, dispatch, timeout=timeout)
-        if len(self.sent) == 1:
+    shown = False
+
+    async def commit(self, receipt: Receipt) -> Receipt:
+        """Raise at the first commit, keep later ones."""
+        if not self.shown:
+            self.shown = True
             raise RuntimeError("a bug")
-        return answer
+        return await super().commit(receipt)
 
 
 class StumblingStore(MemoryStore):
@@ -277,7 +279,7 @@ async def test_a_failed_commit_fails_its_own_request_only(world: World) -> None:
 
 async def test_a_bug_behind_a_request_leaves_the_id_free(world: World) -> None:
     """After a 500, the same request is carried out."""
-    world.agents = BuggyAgents()
+    world.store = BuggyStore()
     question = body()
     async with world.client() as client:
         broken, second = await orchestrate(client, question), await orchestrate(client, question)

@@ -154,6 +154,39 @@ def test_an_agent_that_breaks_is_closed_to_the_patient_too(breaker: Breaker) -> 
     assert not breaker.allows(3_600.0)
 
 
+def test_the_impatient_neither_take_the_probe_nor_lengthen_the_rest(breaker: Breaker, clock: Clock) -> None:
+    """A crowd that waits 0.2 s may glance now and then; whoever waits as long as the silence was probes as soon as one is due."""
+    for _ in range(IN_A_ROW):
+        breaker.failed(silent_for=2.0)
+    glances = 0
+    for _ in range(60):
+        clock.now += 0.5
+        if breaker.enter(0.2):
+            glances += 1
+            breaker.failed(silent_for=0.2)
+
+    assert glances == 6  # one in five seconds
+    assert breaker.enter(2.0)
+    assert not breaker.enter(2.0)
+    breaker.succeeded()
+    assert breaker.state is CLOSED
+
+
+def test_a_glance_at_an_agent_that_breaks_does_not_lengthen_the_rest(breaker: Breaker, clock: Clock) -> None:
+    """It may have been about to answer; who waits in vain for more than a second has shown that it is not."""
+    break_it(breaker)
+    rests = []
+    for silence in (0.2, 0.2, 3.0, None):
+        waited = 0
+        while not breaker.enter(ANY_TIME):
+            clock.now += 1.0
+            waited += 1
+        rests.append(waited)
+        breaker.failed(silent_for=silence)
+
+    assert rests == [5, 5, 5, 10]
+
+
 Event = Literal["success", "failure", "silence", "enter"]
 
 

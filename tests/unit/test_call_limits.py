@@ -12,7 +12,9 @@ from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
 from service.errors import ErrorCode
-from service.flows.health import RETRIES_SAVED, Health
+from service.flows.chain import walk
+from service.flows.flow import Part, Role
+from service.flows.health import RETRIES_SAVED, WAITING_PER_SLOT, Health
 from service.flows.slots import Slots
 from service.flows.work import AgentRun, AgentStarted
 from service.ports import AgentCalled, AgentFailure, Attempt
@@ -126,6 +128,49 @@ async def test_who_cannot_wait_as_long_as_the_agent_asks_goes_to_the_fallback_at
         (1, ErrorCode.AGENT_UNAVAILABLE),
         (0, ErrorCode.AGENT_UNAVAILABLE),
     ]
+
+
+async def test_no_more_than_a_few_wait_until_an_agent_may_be_called_again() -> None:
+    """They would all call it at the same moment, and each has a request waiting behind it."""
+    health, agents = some_health(), ScriptedAgents()
+    agent = CATALOG.agent["gap_analyzer"].model_copy(update={"max_concurrent": 2})
+    health.of(agent).failed(str(agent.urls[0]), replace(FULL, retry_after=0.2), 0.0)
+
+    runs = await asyncio.gather(*(calling(agents, health=health)(agent, some_work(5.0)) for _ in range(50)))
+
+    full = [run for run in runs if run.failure is not None and run.failure.code is ErrorCode.SATURATED]
+    assert len(agents.sent) == len(runs) - len(full) == WAITING_PER_SLOT * 2
+
+
+@pytest.mark.parametrize(("rest", "asked"), [(0.3, ["gap_analyzer"]), (30.0, ["explainer"])], ids=["a moment", "a while"])
+async def test_an_agent_that_rests_for_a_while_is_passed_over_for_its_fallback(rest: float, asked: list[str]) -> None:
+    """Who can be served by another does not wait half a minute; a moment is waited out."""
+    health, agents, agent = some_health(), ScriptedAgents(), CATALOG.agent["gap_analyzer"]
+    health.of(agent).failed(str(agent.urls[0]), replace(FULL, retry_after=rest), 0.0)
+    part = Part(Role.ASKED, "gap_analysis", agent, (agent, CATALOG.agent["explainer"]))
+
+    run = await walk(calling(agents, health=health), part, some_work(60.0), set())
+
+    assert [dispatch.target_agent for dispatch in agents.sent] == asked
+    assert run.answer is not None
+    assert health.left_alone(agent) is (rest > 1.0)
+
+
+async def test_whatever_breaks_on_the_way_to_an_agent_is_its_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has the error, the answer only its name; and it counts against the agent like any other."""
+
+    class Broken(ScriptedAgents):
+        async def send(self, agent: Agent, url: str, dispatch: AgentDispatch, *, timeout: float) -> AgentHandoff | AgentFailure:
+            raise UnicodeError("label too long: secret")
+
+    health, agent = some_health(), CATALOG.agent["gap_analyzer"]
+    run = await calling(Broken(), health=health)(agent, some_work(5.0))
+
+    assert run.failure is not None
+    assert (run.failure.code, run.failure.recoverable, run.attempts) == (ErrorCode.AGENT_UNAVAILABLE, False, 1)
+    assert "UnicodeError" in run.failure.detail
+    assert "secret" not in run.failure.detail
+    assert "label too long" in caplog.text
 
 
 async def test_nothing_starts_that_cannot_finish() -> None:
@@ -266,4 +311,6 @@ async def test_start_and_end_are_told() -> None:
 
     run = await calling(ScriptedAgents())(agent, some_work(progress=told.append))
 
-    assert told == [AgentStarted(agent), run]
+    start, end = told
+    assert isinstance(start, AgentStarted)
+    assert (start.agent, start.attempts(), end) == (agent, 1, run)

@@ -77,6 +77,15 @@ async def test_an_agent_with_a_part_of_its_own_stands_in_for_nobody() -> None:
     assert not outcome.template
 
 
+async def test_no_agent_stands_in_for_two() -> None:
+    """Both fall back to the explainer, which is asked once: for the part that fails first."""
+    outcome, agents = await carry_out(plan("causal_impact", "gap_analysis"), {"causal_impact": [DOWN], "gap_analyzer": [DOWN]})
+
+    assert sorted(d.target_agent for d in agents.sent) == ["causal_impact", "explainer", "gap_analyzer"]
+    assert sum(part.answer is not None for part in outcome.parts) == 1
+    assert not outcome.template
+
+
 async def test_when_nobody_answers_the_template_stands_in() -> None:
     """As in a single flow."""
     outcome, _ = await carry_out(plan("causal_impact", "gap_analysis"), {name: [DOWN] for name in CATALOG.agent})
