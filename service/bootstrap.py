@@ -56,6 +56,7 @@ ROUTER_RETRY = 5.0  # seconds between attempts to find a champion
 SWITCH_SECONDS = 0.0001  # the event loop waits this long, not 5 ms, for the interpreter while a thread decides
 DECIDING = min(4, os.cpu_count() or 1)  # decisions at once: they are work for the processor, and more of them only share it
 RESERVED = 8  # one part in so many of the dispatches is for the critical path only
+DRAIN_SECONDS = 5.0  # for storing what was cut off at the end; GRACE_SECONDS have passed by then
 CHAMPION_CHECK = 20.0  # seconds that the last good version serves before the registry is asked
 
 
@@ -184,6 +185,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             try:
                 yield Services(settings, catalog, keys, programs, pipeline, store, health, metrics, tried)
             finally:
+                await pipeline.drain(DRAIN_SECONDS)
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
 

@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 the answer is no (a check failed, nothing was answered); 2
 import asyncio
 import gc
 import json
+import signal
 import sys
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
@@ -185,6 +186,7 @@ async def _serve(host: str | None, port: int | None) -> None:
         app_ = create_app(settings, opener=lambda _: nullcontext(services))
         gc.freeze()  # and none of it needs to be looked at again
         gc.enable()
+        signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it anew at its end, when what is open here has yet to be closed
         config = uvicorn.Config(app_, host=settings.host, port=settings.port, **SERVING)
         await uvicorn.Server(config).serve()
 

@@ -114,6 +114,12 @@ class Saturated(PointsmanError):
     code, status, title, retryable = ErrorCode.SATURATED, 503, "Saturated", True
 
 
+class ShuttingDown(PointsmanError):
+    """The service ends before the answer; what had come by then is stored."""
+
+    code, status, title, retryable = "shutting_down", 503, "Shutting down", True
+
+
 class StoreUnavailable(PointsmanError):
     """The decision could not be made durable, so it is not answered."""
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -35,7 +35,11 @@ from service.stages.triage import Triage
 log = logging.getLogger(__name__)
 Tell = Callable[[ProgressEvent], None]
 FINISH = 0.02  # seconds of the caller's budget that are kept for merging and storing
-ABANDONED = Notice(code=ErrorCode.CANCELLED, message="The caller left before the answer; what had come until then is stored.")
+ABANDONED = Notice(
+    code=ErrorCode.CANCELLED,
+    message="The request was cut off before its answer: the caller left, or the service ended. What had come is stored.",
+)
+DRAIN_STEP = 0.02
 LONGEST_SECONDS = 3_600.0  # the most that a caller may wish; the agents' timeouts end a request sooner
 
 
@@ -144,6 +148,13 @@ class Pipeline:
         finally:
             del self._under_way[key]
             first.done.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until nothing is under way and everything is stored, `seconds` at most; for the end of the service."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._under_way or self._storing:
+                    await asyncio.sleep(DRAIN_STEP)
 
     async def _run(self, request: OrchestratorInput, caller: Caller, correlation_id: str, tell: Tell, here: UnderWay) -> Answered:
         started, trace, report, limit = time.monotonic(), Trace(self._observer), Report(tell), _limit(request)

@@ -11,9 +11,10 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.problems import describe, respond
-from service.errors import BodyTimeout, BodyTooLarge, InvalidInput, PointsmanError, UnsupportedMediaType
+from service.errors import BodyTimeout, BodyTooLarge, InvalidInput, PointsmanError, ShuttingDown, UnsupportedMediaType
 
 BODY_SECONDS = 15.0
+ENDING = "The service is shutting down. What had come by then is stored under the query_id."
 MAX_MEMBERS = 10_000  # members of all objects of a body together: each can be one field that breaks the contract, and is then listed
 REQUEST_ID = "X-Request-ID"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -34,13 +35,23 @@ class RequestId:
         request_id = given if _SAFE_ID.fullmatch(given) else uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
 
+        started = False
+
         async def tagged(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 message["headers"] = [*message.get("headers", []), (REQUEST_ID.lower().encode(), request_id.encode())]
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
-            await self._app(scope, receive, tagged)
+            try:
+                await self._app(scope, receive, tagged)
+            except asyncio.CancelledError:  # the server cancels what is under way when its time to end is up
+                if not started:
+                    problem = describe(ShuttingDown(ENDING), scope["path"], request_id)
+                    await respond(problem, {"Connection": "close"})(scope, receive, tagged)
+                raise
 
 
 class JsonBodies:

@@ -12,11 +12,12 @@ from fastapi import Response
 from fastapi.sse import format_sse_event
 from starlette.types import Receive, Scope, Send
 
+from service.api.middleware import ENDING
 from service.api.problems import describe
 from service.contracts.model import Contract
 from service.contracts.problem import Problem
 from service.contracts.progress import AgentEnd, AgentStart, DecisionMade, FinalOutput, PartialResult, ProgressEvent, StreamProblem
-from service.errors import PointsmanError
+from service.errors import PointsmanError, ShuttingDown
 from service.pipeline import Answered, Tell
 
 log = logging.getLogger(__name__)
@@ -67,10 +68,19 @@ class EventStream(Response):
         leaving, sending = asyncio.ensure_future(_left(receive)), asyncio.ensure_future(self._send_all(send))
         try:
             await asyncio.wait({leaving, sending}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:  # the server ends
+            await self._end(leaving, sending)
+            await self._send(send, StreamProblem(problem=self._describe_error(ShuttingDown(ENDING))))
+            await _within_patience(send({"type": "http.response.body", "body": b"", "more_body": False}))
+            raise
         finally:
-            for task in (leaving, sending, self._work):
-                task.cancel()
-            await asyncio.gather(leaving, sending, self._work, return_exceptions=True)
+            await self._end(leaving, sending)
+
+    async def _end(self, leaving: asyncio.Future[None], sending: asyncio.Future[None]) -> None:
+        for task in (leaving, sending):
+            task.cancel()
+        self._work.cancel()
+        await asyncio.gather(leaving, sending, self._work, return_exceptions=True)
 
     async def _send_all(self, send: Send) -> None:
         await _within_patience(send({"type": "http.response.start", "status": 200, "headers": self.raw_headers}))

@@ -12,7 +12,7 @@ from service.flows.work import AgentRun, AgentStarted
 from service.ports import AgentFailure
 from service.stages.synthesis import describe_run, finding_of, word
 
-LEFT = "The caller left before the answer, so the work was cancelled."
+LEFT = "The caller left before the answer, or the service ended, so the work was cancelled."
 
 
 def unheard(_: ProgressEvent) -> None:
