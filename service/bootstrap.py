@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from threadpoolctl import threadpool_limits
 
 from service.adapters.http_agents import HttpAgents
-from service.adapters.router_source import RouterSource
+from service.adapters.router_source import NO_CHAMPION, RouterSource
 from service.adapters.sql_store import SqlStore
 from service.catalog.coverage import name_some, say_described_only, without_examples
 from service.catalog.loader import load_catalog
@@ -284,7 +284,7 @@ async def _load(load: Callable[[], Router | None], programs: Programs, catalog: 
     try:
         router = await asyncio.to_thread(_for_catalog, load, catalog)
         if router is None:
-            return "There is no router version with the alias champion. Run: optimize --bootstrap"
+            return NO_CHAMPION
     except Exception as exc:  # noqa: BLE001  # the reload loop: whatever a version or a registry does, the service goes on
         return f"{type(exc).__name__}: {exc}"
     if programs.current is None or programs.current.version != router.version:

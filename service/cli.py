@@ -143,7 +143,9 @@ def route(text: Annotated[str, typer.Argument(help="The question.")], history: H
     if as_json:
         typer.echo(decision.model_dump_json())
         return
-    agents = " + ".join((decision.primary_agent or "-", *decision.secondary_agents))
+    agents, beside = decision.primary_agent or "no agent", ", ".join(decision.secondary_agents)
+    if beside and decision.flow != "pipeline":
+        agents += f" + {beside}" if decision.flow == "parallel" else f" (should it be unsure: {beside})"
     out.print(f"[bold]{decision.action}[/] → {agents}   intent {', '.join(decision.intents) or '-'} ({decision.confidence:.2f})")
     out.print(f"rung {decision.rung}, router {decision.router_version}, out-of-scope {decision.oos_score:.3f}", style="dim")
     for candidate in decision.candidates[:4]:

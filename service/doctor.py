@@ -12,7 +12,7 @@ from rapidfuzz import process
 from rich.console import Console
 from rich.table import Table
 
-from service.adapters.router_source import RouterSource
+from service.adapters.router_source import NO_CHAMPION, RouterSource
 from service.adapters.sql_store import SqlStore
 from service.bootstrap import check_labels
 from service.catalog.coverage import say_described_only, without_examples
@@ -88,6 +88,9 @@ async def _settings(_: Settings) -> str:
 
 async def _catalogue(settings: Settings) -> str:
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
+    keys = sorted({a.auth.env for a in catalog.agents if a.auth is not None and not os.environ.get(a.auth.env, "").strip()})
+    if keys:
+        raise ConfigurationError(f"Agents need keys: set the environment variables {', '.join(keys)} to the values of their headers.")
     return f"{len(catalog.intents)} intents, {len(catalog.agents)} agents"
 
 
@@ -96,7 +99,7 @@ async def _router(settings: Settings) -> str:
     source = RouterSource(settings.mlflow_uri, encoder)
     router = await asyncio.to_thread(source.load_last_good) or await asyncio.to_thread(source.load_champion)
     if router is None:
-        raise ConfigurationError("There is no router version with the alias champion. Run: optimize --bootstrap")
+        raise ConfigurationError(NO_CHAMPION)
     catalog, fitted = load_catalog(settings.catalog), router.student.practised
     check_labels(router, catalog)
     described = without_examples(catalog.intent, fitted)

@@ -9,6 +9,8 @@ from service.ports import AgentCalled, RequestDone, StageDone
 
 _WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)  # a frame's locals hold user text
 
+EXTRA = ("agent", "reason")  # what the standard library's events may carry beside their text
+
 
 def configure_logs(level: str) -> None:
     """Send the standard library's and structlog's events through one JSON renderer."""
@@ -21,7 +23,7 @@ def configure_logs(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(allow=EXTRA)],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS),

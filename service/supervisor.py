@@ -60,7 +60,8 @@ async def ask_service(url: str, text: str, key: str | None = None, history: Sequ
     except UnicodeEncodeError as exc:
         raise NotAnswered("The question is not valid text.") from exc
     if response.status_code != httpx.codes.OK:
-        raise NotAnswered(f"{url} answered with {response.status_code}: {_reason(response)}")
+        hint = " Here: --key KEY, or POINTSMAN_KEY." if response.status_code == httpx.codes.UNAUTHORIZED else ""
+        raise NotAnswered(f"{url} answered with {response.status_code}: {_reason(response)}{hint}")
     try:
         answer = response.json()
     except ValueError:

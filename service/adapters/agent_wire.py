@@ -170,7 +170,12 @@ class Sending:
 
     def unreachable(self, exc: aiohttp.ClientError | OSError, *, begun: bool) -> AgentFailure:
         """There was no connection, or it broke."""
-        said = f"cannot be reached ({type(exc).__name__})"
+        if isinstance(exc, aiohttp.ClientSSLError):
+            said = "cannot be reached: TLS with it fails"
+        elif isinstance(exc, aiohttp.ClientConnectorError):
+            said = "cannot be reached: nothing answers at its address"
+        else:
+            said = "broke the connection off"
         return self.failed(ErrorCode.AGENT_UNAVAILABLE, said, recoverable=True, unavailable=True, begun=begun)
 
     def too_large(self) -> AgentFailure:

@@ -21,6 +21,10 @@ from signatures.artifact import STUDENT, ArtifactError, read_version
 log = logging.getLogger(__name__)
 LAST_GOOD = STATE / "router" / "last_good.json"
 
+NO_CHAMPION = (
+    "There is no router version with the alias champion. Run: optimize --bootstrap (with --seed-set FOLDER for a catalogue of your own)"
+)
+
 
 class RouterSource:
     """`ProgramSource` over the registry and the last good version."""

@@ -1,5 +1,6 @@
 """What the service knows of each agent's health: its breaker, who may still call it, how fast it answers, and which address to take."""
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +12,7 @@ from service.flows.breaker import Breaker, BreakerState
 from service.flows.slots import Slots
 from service.ports import AgentFailure
 
+log = logging.getLogger(__name__)
 RETRY_SHARE, RETRIES_SAVED, RETRIES_PER_SECOND = 0.2, 10.0, 1.0
 HEDGE_SHARE, HEDGES_SAVED = 0.05, 5.0
 HEDGE_QUANTILE, HEDGE_LEAST = 0.95, 20  # answers that must have been seen before a quantile means something
@@ -24,6 +26,7 @@ class AgentHealth:
     """One agent's. Times are seconds by `clock`."""
 
     def __init__(self, agent: Agent, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = agent.name
         self._clock = clock
         self._urls = tuple(str(url) for url in agent.urls)
         self._next_url = 0
@@ -65,17 +68,26 @@ class AgentHealth:
     def answered(self, seconds: float) -> None:
         """Take note of an answer that can be used."""
         self._answered.append(seconds)
-        self.breaker.succeeded()
+        self._note(self.breaker.succeeded)
 
     def failed(self, url: str, failure: AgentFailure, waited: float) -> None:
         """Take note of a failure: some speak of the agent's health, others of the request."""
         if failure.retry_after is not None:
             self._left_alone_until = max(self._left_alone_until, self._clock() + min(failure.retry_after, LONGEST_RETRY_AFTER))
         if failure.code is ErrorCode.AGENT_ERROR and not failure.recoverable:
-            self.breaker.succeeded()  # it refused in good order
+            self._note(self.breaker.succeeded)  # it refused in good order
             return
         self._resting[url] = self._clock() + REPLICA_REST
-        self.breaker.failed(silent_for=waited if failure.code is ErrorCode.AGENT_TIMEOUT else None)
+        silent_for = waited if failure.code is ErrorCode.AGENT_TIMEOUT else None
+        self._note(lambda: self.breaker.failed(silent_for=silent_for))
+
+    def _note(self, change: Callable[[], None]) -> None:
+        """Change the breaker, and log when it opens or closes."""
+        before = self.breaker.state is BreakerState.CLOSED
+        change()
+        after = self.breaker.state is BreakerState.CLOSED
+        if before is not after:
+            log.warning("breaker_closed" if after else "breaker_opened", extra={"agent": self._name})
 
 
 class Health:

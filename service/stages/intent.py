@@ -39,7 +39,7 @@ class Understanding:
         asked: the text that is to be carried out, where the question is a mere answer to something.
         language: ISO 639 code of the language, where it is one that the student does not read.
         declined: all that is named is not wanted.
-        practised: the student was fitted on examples of all these intents; else it knows a description only of one.
+        described: those of these intents of which the student knows a description only, and was fitted on no example.
         in_context: the text was read after what was said before it.
         carried: it is what was said before that tells the intent, not the text.
         reply: what the text does, where it is a mere answer to the assistant.
@@ -57,7 +57,7 @@ class Understanding:
     confidence: float = 0.0
     ordered: bool = False
     declined: bool = False
-    practised: bool = True
+    described: tuple[str, ...] = ()
     in_context: bool = False
     carried: bool = False
     reply: Reply = Reply.SAYS
@@ -108,7 +108,7 @@ class ReadIntent:
             confidence=min(1.0, confidence),
             ordered=wishes.ordered and len(intents) > 1,
             declined=wishes.declined,
-            practised=set(intents) <= set(student.practised),
+            described=tuple(i for i in intents if i not in student.practised),
             in_context=heard.in_context,
             carried=heard.in_context and len(intents) == 1 and not heard.says(best, policy),
             reply=heard.reply,

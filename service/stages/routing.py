@@ -195,7 +195,7 @@ class Route:
         after = " after what was said before" if understanding.in_context else ""
         of_first = ", the first" if len(understanding.intents) > 1 else ""
         reading = f"The student reads {' and '.join(understanding.intents)}{after}{of_first} with probability {probability:.2f}"
-        if step is Step.CLARIFY and not understanding.practised:
+        if step is Step.CLARIFY and understanding.described:
             why = f"{reading}; one has no labelled requests, only a description."
             return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=self._clarifying_question(understanding))
         if step is Step.CLARIFY:
@@ -205,8 +205,8 @@ class Route:
         if understanding.carried:
             message = f"It is what was said before that tells {intent}, not the text; no risk target is proven."
             warnings += (Notice(code="intent_from_history", message=message),)
-        if not understanding.practised:
-            message = f"{' or '.join(understanding.intents)} has no labelled requests, only a description; no risk target is proven."
+        if understanding.described:
+            message = f"{' and '.join(understanding.described)}: no labelled requests, only a description; no risk target is proven."
             warnings += (Notice(code="intent_without_examples", message=message),)
         elif probability < policy.act_above:
             message = f"{intent} has probability {probability:.2f}; below {policy.act_above:.2f} no risk target is proven."
@@ -290,7 +290,7 @@ def _step(policy: Policy, understanding: Understanding, *, lm_ready: bool) -> St
     if understanding.language is not None:
         return Step.ASK_LM if lm_ready else Step.REFUSE
     step = policy.step(understanding.confidence, understanding.oos_score, lm_ready=lm_ready)
-    if step is Step.ACT and not understanding.practised:
+    if step is Step.ACT and understanding.described:
         surely = understanding.confidence >= policy.act_above
         return Step.ASK_LM if lm_ready else Step.ACT if surely else Step.CLARIFY
     return step

@@ -134,3 +134,18 @@ def test_availability_is_of_one_agent_and_of_the_callers_patience(clock: Clock) 
         health.of(stuck).failed(A, LATE, 10.0)
     assert not health.available(stuck, 3_600.0)
     assert dict(health.states([stuck, other])) == {"causal_impact": BreakerState.OPEN, "explainer": BreakerState.CLOSED}
+
+
+def test_a_breaker_that_opens_or_closes_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Once each, with the agent's name; the failures in between are in the metrics."""
+    agent = CATALOG.agent["gap_analyzer"]
+    known = AgentHealth(agent)
+    for _ in range(8):
+        known.failed(str(agent.urls[0]), down(ErrorCode.AGENT_TIMEOUT), 1.0)
+    known.answered(0.1)
+    known.answered(0.1)
+
+    assert [(r.message, getattr(r, "agent", None)) for r in caplog.records] == [
+        ("breaker_opened", "gap_analyzer"),
+        ("breaker_closed", "gap_analyzer"),
+    ]

@@ -237,8 +237,8 @@ def test_an_intent_without_examples_is_read_but_marked(quick: Router, read: Read
 
     found = read("will it rain in Oslo tomorrow", router=replace(quick, student=quick.student.knowing(words)))
 
-    assert (found.intents, found.practised) == (("weather",), False)
-    assert read("Where are we below our potential for Kisqali?").practised
+    assert (found.intents, found.described) == (("weather",), ("weather",))
+    assert read("Where are we below our potential for Kisqali?").described == ()
 
 
 BEFORE = (ConversationTurn(content="hi"), ConversationTurn(content="train a churn model without rep_id"))

@@ -61,7 +61,7 @@ async def test_an_lm_is_asked_about_a_language_that_the_student_does_not_read() 
 
 async def test_an_intent_without_examples_is_for_the_lm_to_judge() -> None:
     """However sure the student is."""
-    new = replace(understood(0.99), practised=False)
+    new = replace(understood(0.99), described=("causal_impact",))
     route = Route(catalog=CATALOG, predictors=ScriptedPredictors(VERDICT), lm=HOSTED)
 
     decision = await route(uuid4(), admitted(), new, a_router(), Deadline.after(2.0))
@@ -72,7 +72,7 @@ async def test_an_intent_without_examples_is_for_the_lm_to_judge() -> None:
 @pytest.mark.parametrize(("probability", "action"), [(0.99, Action.DISPATCH), (0.7, Action.CLARIFY)])
 async def test_without_an_lm_an_intent_without_examples_needs_a_sure_reading(probability: float, action: Action) -> None:
     """And the answer says that nothing is proven about it; to ask back where the user has been clear would lead in circles."""
-    decision = await route_by_student(replace(understood(probability), practised=False))
+    decision = await route_by_student(replace(understood(probability), described=("causal_impact",)))
 
     assert decision.action is action
     assert ("intent_without_examples" in {w.code for w in decision.warnings}) == (action is Action.DISPATCH)
