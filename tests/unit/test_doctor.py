@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from service.catalog.loader import FILES, PACKAGED
-from service.doctor import _agents, _look, _port
+from service.doctor import _agents, _catalogue, _look, _port
 from service.settings import Settings, read_settings
 from tests.contract.http_server import free_port, http, saying, serving
 
@@ -45,6 +45,20 @@ async def test_only_built_in_agents_are_started_with_pointsman(tmp_path: Path, b
     assert not check.ok
     assert f"http://127.0.0.1:{port} cannot be reached." in check.detail
     assert ("pointsman agents" in check.detail) is builtin
+
+
+@pytest.mark.parametrize(("key", "ok"), [("", False), ("Bearer x", True)], ids=["not set", "set"])
+async def test_a_key_that_an_agent_needs_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, ok: bool) -> None:
+    """Before the service refuses to start without it."""
+    for file in FILES:
+        text = (PACKAGED / file).read_text()
+        (tmp_path / file).write_text(text.replace("    builtin: true", "    builtin: true\n    auth: {env: LEDGER_KEY}", 1))
+    monkeypatch.setenv("LEDGER_KEY", key)
+
+    check = await _look("catalogue", _catalogue, Settings(catalog=tmp_path))
+
+    assert check.ok is ok
+    assert ("LEDGER_KEY" in check.detail) is not ok
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
