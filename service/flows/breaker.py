@@ -14,7 +14,7 @@ IN_A_ROW = 5
 WINDOW, LEAST, SHARE = 20, 10, 0.5  # of the last 20 answers, from 10 on, half
 REST, LONGEST_REST = 5.0, 60.0  # seconds between probes: doubled by each probe that fails
 PATIENCE = 1.25  # who would wait this much longer than silence has lasted so far may try
-TELLING = 0.9  # of that silence: who waits less in vain has shown nothing
+TELLING = 0.6  # of that silence, so that a first attempt, which has two thirds of an extended one, counts; who waits less has shown nothing
 GLANCE = 1.0  # seconds in vain that show something where the agent failed otherwise before
 
 

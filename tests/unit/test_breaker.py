@@ -172,6 +172,17 @@ def test_the_impatient_neither_take_the_probe_nor_lengthen_the_rest(breaker: Bre
     assert breaker.state is CLOSED
 
 
+def test_a_first_attempt_may_probe_after_extended_ones_were_in_vain(breaker: Breaker, clock: Clock) -> None:
+    """The first retry waits half as long again; its silence shuts nobody out who waits as long as the agent is given."""
+    for silence in (2.0, 3.0, 2.0, 2.0, 3.0):
+        breaker.failed(silent_for=silence)
+    clock.now += REST + 0.1
+
+    assert breaker.enter(2.0)
+    breaker.succeeded()
+    assert breaker.state is CLOSED
+
+
 def test_a_glance_at_an_agent_that_breaks_does_not_lengthen_the_rest(breaker: Breaker, clock: Clock) -> None:
     """It may have been about to answer; who waits in vain for more than a second has shown that it is not."""
     break_it(breaker)
