@@ -58,10 +58,12 @@ def quantize(model: bytes, tokenizer: Path) -> bytes:
         onnx.save(smooth, plain)
         options = {"MatMulConstBOnly": True}
         logging.root.addFilter(_not_onnxruntime)  # it logs each product by the root logger
-        quantize_dynamic(
-            plain, whole, nodes_to_quantize=names, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8, extra_options=options
-        )
-        logging.root.removeFilter(_not_onnxruntime)
+        try:
+            quantize_dynamic(
+                plain, whole, nodes_to_quantize=names, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8, extra_options=options
+            )
+        finally:
+            logging.root.removeFilter(_not_onnxruntime)
         rest = MatMulNBitsQuantizer(onnx.load(whole), bits=8, block_size=BLOCK, is_symmetric=True, accuracy_level=4)
         rest.process()
         made: bytes = rest.model.model.SerializeToString()
