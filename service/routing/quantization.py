@@ -56,11 +56,16 @@ def quantize(model: bytes, tokenizer: Path) -> bytes:
         names = _smooth(smooth, _maxima(onnx.load(plain), tokenizer))
         add_pre_process_metadata(smooth)  # `_unfold` did what a warning would ask for
         onnx.save(smooth, plain)
-        options = {"MatMulConstBOnly": True}
         logging.root.addFilter(_not_onnxruntime)  # it logs each product by the root logger
         try:
             quantize_dynamic(
-                plain, whole, nodes_to_quantize=names, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8, extra_options=options
+                plain,
+                whole,
+                nodes_to_quantize=names,
+                per_channel=True,
+                reduce_range=True,
+                weight_type=QuantType.QInt8,
+                extra_options={"MatMulConstBOnly": True},
             )
         finally:
             logging.root.removeFilter(_not_onnxruntime)
