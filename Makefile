@@ -9,7 +9,8 @@ export MLFLOW_DISABLE_TELEMETRY := true
 .PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers bench-dispatch lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@[ -t 1 ] && bold=$$'\033[1m' plain=$$'\033[0m'; awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" \
+		'/^[a-z-]+:.*## / {printf "  %s%-14s%s %s\n", bold, $$1, plain, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed ## Make .venv with everything needed to run (hash-checked)
 
@@ -73,13 +74,13 @@ bench-intents: install-dev ## Measure the student on public data: make bench-int
 # The peers pull in PyTorch (6 GB), so they have an environment of their own
 bench-peers: install-dev ## Compare the student with other routers: make bench-peers DATA=FOLDER
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	@$(BIN)/uv pip install -q --python .venv-peers/bin/python --no-deps -r requirements.lock
-	@$(BIN)/uv pip install -q --python .venv-peers/bin/python -r tests/bench/peers.txt
+	@.venv-peers/bin/python -m pip install -q --no-deps -r requirements.lock
+	@.venv-peers/bin/python -m pip install -q -r tests/bench/peers.txt
 	@.venv-peers/bin/python -m tests.bench.peers --data $(DATA)
 
 bench-dispatch: install-dev bootstrap ## Measure the service's overhead beside two other orchestrators, and what a hanging agent costs
 	@test -x .venv-orchestrators/bin/python || $(PYTHON) -m venv .venv-orchestrators
-	@$(BIN)/uv pip install -q --python .venv-orchestrators/bin/python -r tests/bench/orchestrators.txt
+	@.venv-orchestrators/bin/python -m pip install -q -r tests/bench/orchestrators.txt
 	@$(BIN)/python -m tests.bench.overhead --peers .venv-orchestrators/bin/python
 	@$(BIN)/python -m tests.bench.hanging
 

@@ -100,7 +100,9 @@ def agents(
 
         _run(_with_settings(lambda settings: run_drill(faults, host, chosen, settings, say=_plainly(out), warn=_plainly(err))))
         return
-    uvicorn.run(create_agents_app(), host=host, port=chosen, log_level="warning", access_log=False)
+    from service.workers import KEEP_ALIVE_SECONDS
+
+    uvicorn.run(create_agents_app(), host=host, port=chosen, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_SECONDS)
 
 
 @app.command(epilog="Example: `pointsman run`")

@@ -12,6 +12,7 @@ from service.listening import require_free_port
 from service.settings import Settings
 
 GRACE_SECONDS = 20  # less than the 30 s that Kubernetes waits
+KEEP_ALIVE_SECONDS = 75  # more than the 60 s of the usual proxies: whoever closes first must be the one who sends
 
 
 class _Serving(TypedDict):
@@ -19,12 +20,19 @@ class _Serving(TypedDict):
     access_log: bool
     server_header: bool
     timeout_graceful_shutdown: int
+    timeout_keep_alive: int
     loop: Any
     http: Any
 
 
 SERVING = _Serving(
-    log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_SECONDS, loop="uvloop", http="httptools"
+    log_config=None,
+    access_log=False,
+    server_header=False,
+    timeout_graceful_shutdown=GRACE_SECONDS,
+    timeout_keep_alive=KEEP_ALIVE_SECONDS,
+    loop="uvloop",
+    http="httptools",
 )
 
 

@@ -19,6 +19,7 @@ from service.contracts.dispatch import AgentDispatch
 from service.errors import ConfigurationError, ErrorCode
 from service.ports import AgentFailure
 
+KEEP_ALIVE_SECONDS = 4.0  # less than the 5 s of uvicorn and Node.js: a request must not meet a connection that the agent closes just then
 MAX_ANSWER_BYTES = 5_000_000
 MAX_ANSWER_VALUES, MAX_ANSWER_DEPTH = 100_000, 100
 FAIR_SHARE = 0.9  # of an agent's own timeout; after a shorter wait, silence says nothing about the agent
@@ -81,7 +82,7 @@ class AgentWire:
         self._out_of_step: set[str] = set()
         self._contexts = {agent.tls: _context(agent.tls) for agent in agents if agent.tls is not None}
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),  # how many there may be, the slots say
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),  # how many there may be, the slots say
             cookie_jar=aiohttp.DummyCookieJar(),  # what one agent sets, no other request may carry
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             auto_decompress=False,  # a small compressed answer can be a huge one

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -151,6 +152,22 @@ def test_a_follow_up_can_be_tried_from_the_terminal(workplace: Path) -> None:
 
     assert (after["action"], after["intent"]) == ("dispatch", "causal_impact")
     assert alone["action"] != "dispatch"
+
+
+def test_a_connection_may_rest_for_longer_than_five_seconds(start_service: Start) -> None:
+    """Proxies keep connections for a minute; a request on one that the service has just closed would be lost on its way."""
+    service = start_service()
+    with socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2]))) as connection:
+        connection.settimeout(6.0)
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: pointsman\r\n\r\n")
+        first = connection.recv(4096)
+
+        with pytest.raises(TimeoutError):
+            connection.recv(1)  # nothing more comes, not even the end
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: pointsman\r\n\r\n")
+        second = connection.recv(4096)
+
+    assert first[:15] == second[:15] == b"HTTP/1.1 200 OK"
 
 
 def test_agents_on_another_port_are_found_there(start_service: Start, agents: Program) -> None:
