@@ -109,7 +109,7 @@ async def _ask(http: aiohttp.ClientSession, agent: str) -> str:
     asked = {"parsed_query": {"query_id": str(uuid4()), "raw_query": f"@{agent} what is new?"}, "user_id": "bench", "session_id": "bench"}
     async with http.post("/orchestrate", json=asked) as response:
         answer = await response.json()
-        return str(answer["status"])
+        return str(answer.get("code", answer["status"]))
 
 
 async def _until(http: aiohttp.ClientSession, since: float, *states: str, ask: bool = False) -> float:
