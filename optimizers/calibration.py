@@ -24,7 +24,7 @@ def fit_probabilities(scores: Scores, targets: Targets) -> Calibration:
         scores: held-out scores of in-scope rows, shape (n, in-scope labels).
         targets: column of the right label, shape (n,).
     """
-    plain = Calibration(temperature=temperature(scores, targets))
+    plain = Calibration(temperature=temperature(scores, np.eye(scores.shape[1], dtype=np.float32)[targets]))
     probabilities = plain.probabilities(scores)
     right = probabilities.argmax(axis=1) == targets
     if right.all() or not right.any():
@@ -41,16 +41,20 @@ def fit_probabilities(scores: Scores, targets: Targets) -> Calibration:
     return replace(plain, rise=float(rise), fall=float(fall), shift=float(model.intercept_[0]))
 
 
-def temperature(scores: Scores, targets: Targets) -> float:
+def temperature(scores: Scores, truth: Scores) -> float:
     """Return the temperature that minimizes the negative log-likelihood of held-out scores.
 
     As if one more row had been wrong, so that a few rows that are all right do not make the student certain (after Platt 1999).
+
+    Args:
+        scores: shape (n, labels).
+        truth: probability of each label, or its indicator, shape (n, labels).
     """
-    rows, unseen = np.arange(len(targets)), 1.0 / (len(targets) + 1)
+    unseen = 1.0 / (len(truth) + 1)
 
     def loss(log_t: float) -> float:
         logs = log_softmax(scores / np.exp(log_t), axis=1)
-        return float(-(1.0 - unseen) * logs[rows, targets].mean() - unseen * logs.mean())
+        return float(-(1.0 - unseen) * (truth * logs).sum(axis=1).mean() - unseen * logs.mean())
 
     return float(np.exp(minimize_scalar(loss, bounds=(-6.0, 4.0), method="bounded").x))
 

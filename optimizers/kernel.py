@@ -64,51 +64,58 @@ def leading_directions(vectors: Matrix, most: int) -> Matrix:
 
 
 class Problem:
-    """The rows of a fit. Solves for any settings.
+    """The rows of a fit. Solves for any settings and targets.
 
     Args:
         vectors: projected unit vectors of the rows, shape (n, r).
         landmarks: rows that stand for the others in what is served; all of them when they are few.
         lexical: TF-IDF of the rows, shape (n, p).
-        targets: class indicators, shape (n, labels).
     """
 
-    def __init__(self, vectors: Matrix, landmarks: Indices, lexical: sparse.csr_matrix, targets: Matrix) -> None:
-        self._lexical, self._targets = lexical, targets
+    def __init__(self, vectors: Matrix, landmarks: Indices, lexical: sparse.csr_matrix) -> None:
+        self._lexical = lexical
         self._likeness = likeness(vectors, vectors[landmarks])
         self._whitener: npt.NDArray[np.float64] | None = None
         if len(landmarks) < len(vectors):  # Nyström: K ≈ K_nm K_mm⁻¹ K_mn, so features K_nm L⁻ᵀ with K_mm = L Lᵀ
             self._whitener = cholesky(self._likeness[landmarks] + _JITTER * np.eye(len(landmarks)), lower=True, check_finite=False)
             self._likeness = solve_triangular(self._whitener, self._likeness.T, lower=True, check_finite=False).T.astype(np.float32)
 
-    def solve(self, settings: Settings) -> "Solution":
-        """Fit with these settings, by a Cholesky factorization: time n³/3, memory 4 n² bytes and as much again to hold rows out."""
+    def solve(self, settings: Settings, targets: Matrix) -> "Solution":
+        """Fit with these settings, by a Cholesky factorization: time n³/3, memory 4 n² bytes and as much again to hold rows out.
+
+        Args:
+            settings: the kernel's.
+            targets: class indicators or the probability of each class, shape (n, labels).
+        """
         kernel = self._likeness.copy() if self._whitener is None else self._likeness @ self._likeness.T
         for start in range(0, len(kernel), _CHUNK):  # the whole product of the words at once would take twice the kernel's memory
             words = self._lexical[start : start + _CHUNK] @ self._lexical.T
             kernel[start : start + _CHUNK] += np.float32(settings.lexical_weight) * words.toarray()
         kernel[np.diag_indices(len(kernel))] += np.float32(settings.noise)
         # .T is LAPACK's order of memory, so that nothing is copied
-        factor: Matrix = cholesky(kernel.T, lower=True, overwrite_a=True, check_finite=False)
-        duals: Matrix = cho_solve((factor, True), self._targets, check_finite=False)
-        return self._served(factor, duals, settings.lexical_weight)
+        factor = Factor(cholesky(kernel.T, lower=True, overwrite_a=True, check_finite=False), settings.lexical_weight)
+        return self.solve_again(factor, targets)
 
-    def _served(self, factor: Matrix, duals: Matrix, lexical_weight: float) -> "Solution":
+    def solve_again(self, factor: "Factor", targets: Matrix) -> "Solution":
+        """Fit other targets on the same rows with the same settings: a solution's factor serves for all of them."""
+        return self._served(factor, targets, cho_solve((factor.lower, True), targets, check_finite=False))
+
+    def _served(self, factor: "Factor", targets: Matrix, duals: Matrix) -> "Solution":
         by_landmark = duals
         if self._whitener is not None:
             moments = self._likeness.T @ duals
             by_landmark = solve_triangular(self._whitener, moments, lower=True, trans="T", check_finite=False).astype(np.float32)
-        return Solution(factor, duals, by_landmark, np.float32(lexical_weight) * (self._lexical.T @ duals), lexical_weight)
+        return Solution(factor, targets, duals, by_landmark, np.float32(factor.lexical_weight) * (self._lexical.T @ duals))
 
     def without(self, solution: "Solution", fold: Indices) -> "Solution":
         """Return the solution as it would be if the fold's rows had not been there (but for the choice of landmarks and grams).
 
         By the block inverse: the duals of the other rows lose what the fold's duals explain of them.
         """
-        inverse = solution.inverse
+        inverse = solution.factor.inverse
         duals = solution.duals - inverse[:, fold] @ np.linalg.solve(inverse[np.ix_(fold, fold)], solution.duals[fold])
         duals[fold] = 0.0
-        return self._served(solution.factor, duals, solution.lexical_weight)
+        return self._served(solution.factor, solution.targets, duals)
 
     def held_out(self, solution: "Solution", folds: Sequence[Indices]) -> Matrix:
         """Return what each fold's rows would score if the fit had not seen that fold, shape (n, labels).
@@ -117,8 +124,8 @@ class Problem:
         (Rasmussen and Williams 2006, ch. 5.4.2, for one row). Only the choice of landmarks and grams has seen the rows. Rows in no fold
         keep their targets.
         """
-        inverse = solution.inverse
-        scores = self._targets.copy()
+        inverse = solution.factor.inverse
+        scores = solution.targets.copy()
         for rows in folds:
             block = inverse[np.ix_(rows, rows)] if len(rows) > 1 else inverse[rows, rows][:, None]
             scores[rows] -= np.linalg.solve(block, solution.duals[rows])
@@ -126,21 +133,29 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Solution:
-    """A fit. `by_landmark` (landmarks, labels) and `by_gram` (grams, labels) are what is served; the rest is for `Problem`."""
+class Factor:
+    """Kernel and noise, factorized: `lower` times its transpose, shape (n, n)."""
 
-    factor: Matrix
-    duals: Matrix
-    by_landmark: Matrix
-    by_gram: Matrix
+    lower: Matrix
     lexical_weight: float
 
     @cached_property
     def inverse(self) -> Matrix:
         """The inverse of kernel and noise, shape (n, n)."""
-        inverse, info = spotri(self.factor, lower=True)
+        inverse, info = spotri(self.lower, lower=True)
         if info != 0:
             raise ValueError(f"The kernel matrix is singular (LAPACK potri: {info}).")
         below = np.tril(inverse)
         whole: Matrix = below + np.tril(below, -1).T
         return whole
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A fit. `by_landmark` (landmarks, labels) and `by_gram` (grams, labels) are what is served; the rest is for `Problem`."""
+
+    factor: Factor
+    targets: Matrix
+    duals: Matrix
+    by_landmark: Matrix
+    by_gram: Matrix

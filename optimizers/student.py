@@ -15,6 +15,8 @@ from scipy import sparse
 from optimizers.calibration import fit_probabilities, fit_scope
 from optimizers.dataset import Row
 from optimizers.kernel import Problem, Settings, Solution, choose_landmarks, leading_directions
+from optimizers.label_model import Evidence
+from optimizers.log_fit import draw, settle
 from service.routing.calibration import Calibration
 from service.routing.encoder import Encoder, Encoding
 from service.routing.features import Lexicon
@@ -31,6 +33,21 @@ PARTS = 10  # that rows are held out in, where neither writers nor single texts 
 
 Progress = Callable[[str], None]
 Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """Requests that were answered, without a label.
+
+    Attributes:
+        texts: none twice, and none among the labelled ones.
+        sessions: whose they are; what one user says is held out together.
+        evidence: what was observed of them, for these labels in this order.
+    """
+
+    texts: tuple[str, ...]
+    sessions: tuple[str, ...]
+    evidence: Callable[[Sequence[str]], Evidence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +85,7 @@ class Prepared:
     landmarks: Indices
     vectors: Matrix
     problem: Problem
+    indicators: Matrix
 
     @classmethod
     def of(cls, own: Batch, names: Batch, columns: int, seed: int) -> "Prepared":
@@ -77,10 +95,9 @@ class Prepared:
         projection = _stored(leading_directions(everything.vectors, DIRECTIONS))
         vectors = _stored(everything.vectors @ projection)
         landmarks = _landmarks(vectors, len(own.targets), seed)
-        indicators = np.eye(columns, dtype=np.float32)[everything.targets]
-        return cls(
-            own, lexicon, projection, landmarks, vectors, Problem(vectors, landmarks, _tfidf(lexicon, everything.encodings), indicators)
-        )
+        indicators = np.eye(columns, dtype=np.float32)[everything.targets] * (everything.targets >= 0)[:, None]
+        problem = Problem(vectors, landmarks, _tfidf(lexicon, everything.encodings))
+        return cls(own, lexicon, projection, landmarks, vectors, problem, indicators.astype(np.float32))
 
     def student(self, solution: Solution, labels: tuple[str, ...], examples: Sequence[Example], encoder: Encoder) -> Student:
         """Return the uncalibrated student of a solution."""
@@ -142,6 +159,7 @@ def fit(
     encoder: Encoder,
     *,
     validation: Sequence[Row] = (),
+    logged: Logged | None = None,
     descriptions: Mapping[str, str] | None = None,
     seed: int = 1,
     progress: Progress = lambda _: None,
@@ -150,8 +168,9 @@ def fit(
 
     Rows with equal texts are held out together, or one would tell the other's label.
 
-    `validation` holds labelled rows that are not among `rows`. `descriptions` say what a label means, in words; a label without one is
-    described by its name. Each counts as one more row.
+    `validation` holds labelled rows that are not among `rows`. The labels of `logged` requests are learned from what was observed of them
+    (`optimizers/label_model.py`); they come behind the rows, each with a label drawn from what is believed of it. `descriptions` say what a
+    label means, in words; a label without one is described by its name. Each counts as one more row.
 
     Raises:
         ValueError: fewer than two in-scope labels, or, without validation rows, a label with a single text.
@@ -159,23 +178,42 @@ def fit(
     labels = _labels(rows, need_two=not validation)
     rows = _thin(rows, seed)
     words = {label: (descriptions or {}).get(label) or describe(label) for label in labels if label != OUT_OF_SCOPE}
-    progress(f"encoding {len(rows)} texts")
-    own = Batch.of([(r.text, r.label) for r in rows], labels, encoder)
+    progress(f"encoding {len(rows) + (len(logged.texts) if logged else 0)} texts")
+    own = Batch.of([*((r.text, r.label) for r in rows), *((text, "") for text in (logged.texts if logged else ()))], labels, encoder)
     names = Batch.of([(text, label) for label, text in words.items() if text], labels, encoder)
     given = Batch.of([(r.text, r.label) for r in validation], labels, encoder)
-    folds = [] if validation else _folds(rows, own.targets, seed)
+    folds = [] if validation else _folds(rows, own.targets[: len(rows)], seed)
 
     progress("choosing settings on held-out rows")
     prepared = Prepared.of(own, names, len(labels), seed)
     settings = _choose(prepared, names, given, folds, labels, encoder, seed)
-    progress(f"fitting {len(rows)} rows")
-    solution = prepared.problem.solve(settings)
+    progress(f"fitting {len(own.targets)} rows")
+    solution = prepared.problem.solve(settings, prepared.indicators)
+    if logged is not None:
+        progress(f"learning from {len(logged.texts)} logged requests")
+        prepared, solution, rows, folds = _learn(prepared, solution, rows, folds, logged, labels, seed)
     student = prepared.student(solution, labels, [Example(r.text, r.label) for r in rows], encoder)
     progress("calibrating")
-    held_out, targets = (student.score(given.encodings), given.targets) if validation else (prepared.held_out(solution, folds), own.targets)
+    held_out = student.score(given.encodings) if validation else prepared.held_out(solution, folds)
+    targets = given.targets if validation else prepared.own.targets
     weights = replace(student.weights, calibration=_calibrate(student, held_out, targets))
     calibrated = Student(encoder, student.lexicon, weights, student.examples)
     return Fit(calibrated, tuple(rows), held_out, targets, settings, tuple(folds), prepared, solution)
+
+
+def _learn(
+    prepared: Prepared, solution: Solution, rows: Sequence[Row], folds: list[Indices], logged: Logged, labels: Sequence[str], seed: int
+) -> tuple[Prepared, Solution, Sequence[Row], list[Indices]]:
+    """Fit the logged requests' labels too; return everything with them, each with a label drawn from what is believed of it."""
+    own = prepared.own
+    log_folds = [fold + len(rows) for fold in _parts(_together(logged.sessions), seed)]
+    held_out = [*(folds or _parts(_together(r.key for r in rows), seed)), *log_folds]
+    evidence = logged.evidence(labels)
+    solution, beliefs = settle(prepared.problem, solution, slice(len(rows), len(own.targets)), evidence, held_out)
+    drawn = draw(beliefs, seed)
+    learned = [Row(text, labels[i], session) for text, i, session in zip(logged.texts, drawn, logged.sessions, strict=True)]
+    own = Batch(own.encodings, np.concatenate([own.targets[: len(rows)], drawn]))
+    return replace(prepared, own=own), solution, [*rows, *learned], [*folds, *log_folds] if folds else []
 
 
 def describe(label: str) -> str | None:
@@ -250,15 +288,16 @@ def _choose(
     prepared: Prepared, names: Batch, given: Batch, folds: Sequence[Indices], labels: tuple[str, ...], encoder: Encoder, seed: int
 ) -> Settings:
     """Return the settings with the most right held-out labels, on some of the rows when there are many; the first of equals."""
-    rows = np.arange(len(prepared.own.targets))
+    rows = np.flatnonzero(prepared.own.targets >= 0)
     if len(rows) > ROWS_TO_CHOOSE:
         rows = np.sort(np.random.default_rng(seed).choice(rows, ROWS_TO_CHOOSE, replace=False))
+    if len(rows) < len(prepared.own.targets):
         prepared = Prepared.of(prepared.own.pick(rows), names, len(labels), seed)
     place = {row: i for i, row in enumerate(rows)}
     kept = [np.array([place[row] for row in fold if row in place], np.int64) for fold in folds]
     right = []
     for settings in CANDIDATES:
-        solution = prepared.problem.solve(settings)
+        solution = prepared.problem.solve(settings, prepared.indicators)
         student = prepared.student(solution, labels, (), encoder)
         if len(given.targets):
             scores, targets = student.score(given.encodings).values, given.targets

@@ -24,9 +24,9 @@ def kernel(vectors: np.ndarray, lexical: sparse.csr_matrix) -> np.ndarray:
     return likeness(vectors, vectors) + 0.5 * (lexical @ lexical.T).toarray()
 
 
-def served(problem: Problem, vectors: np.ndarray, landmarks: np.ndarray, lexical: sparse.csr_matrix) -> np.ndarray:
+def served(targets: np.ndarray, vectors: np.ndarray, landmarks: np.ndarray, lexical: sparse.csr_matrix) -> np.ndarray:
     """Return the scores of the rows by the weights that are served."""
-    solution = problem.solve(SETTINGS)
+    solution = Problem(vectors, landmarks, lexical).solve(SETTINGS, targets)
     return likeness(vectors, vectors[landmarks]) @ solution.by_landmark + lexical @ solution.by_gram
 
 
@@ -35,7 +35,7 @@ def test_with_every_row_a_landmark_the_fit_is_exact() -> None:
     vectors, lexical, targets = data(40)
     every = np.arange(40)
 
-    scores = served(Problem(vectors, every, lexical, targets), vectors, every, lexical)
+    scores = served(targets, vectors, every, lexical)
 
     plain = kernel(vectors, lexical)
     np.testing.assert_allclose(scores, plain @ np.linalg.solve(plain + 0.3 * np.eye(40), targets), atol=1e-4)
@@ -45,9 +45,9 @@ def test_with_every_row_a_landmark_the_fit_is_exact() -> None:
 def test_held_out_scores_are_those_of_a_fit_without_the_fold(fold: list[int]) -> None:
     """The closed form is the slow way."""
     vectors, lexical, targets = data(40)
-    problem = Problem(vectors, np.arange(40), lexical, targets)
+    problem = Problem(vectors, np.arange(40), lexical)
 
-    scores = problem.held_out(problem.solve(SETTINGS), [np.array(fold)])[fold]
+    scores = problem.held_out(problem.solve(SETTINGS, targets), [np.array(fold)])[fold]
 
     rest = np.setdiff1d(np.arange(40), fold)
     plain = kernel(vectors, lexical)
@@ -59,14 +59,26 @@ def test_a_solution_without_a_fold_is_that_of_a_fit_without_it() -> None:
     """Scores of rows that neither fit has seen."""
     vectors, lexical, targets = data(44)
     known, rest, new = np.arange(40), np.arange(10, 40), np.arange(40, 44)
-    problem = Problem(vectors[known], known, lexical[known], targets[known])
-    smaller = Problem(vectors[rest], np.arange(30), lexical[rest], targets[rest])
+    problem = Problem(vectors[known], known, lexical[known])
+    smaller = Problem(vectors[rest], np.arange(30), lexical[rest])
 
-    taken_out, never_there = problem.without(problem.solve(SETTINGS), np.arange(10)), smaller.solve(SETTINGS)
+    taken_out, never_there = problem.without(problem.solve(SETTINGS, targets[known]), np.arange(10)), smaller.solve(SETTINGS, targets[rest])
 
     scores = likeness(vectors[new], vectors[known]) @ taken_out.by_landmark + lexical[new] @ taken_out.by_gram
     expected = likeness(vectors[new], vectors[rest]) @ never_there.by_landmark + lexical[new] @ never_there.by_gram
     np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
+def test_other_targets_are_fitted_with_the_factor_of_the_first() -> None:
+    """As if they had been there from the start, and with a held-out score of their own."""
+    vectors, lexical, targets = data(40)
+    problem, others = Problem(vectors, np.arange(40), lexical), np.roll(targets, 1, axis=1)
+
+    again = problem.solve_again(problem.solve(SETTINGS, targets).factor, others)
+
+    fresh = problem.solve(SETTINGS, others)
+    np.testing.assert_array_equal(again.by_landmark, fresh.by_landmark)
+    np.testing.assert_array_equal(problem.held_out(again, [np.arange(5)]), problem.held_out(fresh, [np.arange(5)]))
 
 
 def test_some_landmarks_stand_for_the_rest() -> None:
@@ -74,8 +86,8 @@ def test_some_landmarks_stand_for_the_rest() -> None:
     vectors, lexical, targets = data(300)
     every, some = np.arange(300), choose_landmarks(vectors, 150, 1)
 
-    exact = served(Problem(vectors, every, lexical, targets), vectors, every, lexical)
-    close = served(Problem(vectors, some, lexical, targets), vectors, some, lexical)
+    exact = served(targets, vectors, every, lexical)
+    close = served(targets, vectors, some, lexical)
 
     assert len(some) == 150
     assert np.corrcoef(exact.ravel(), close.ravel())[0, 1] > 0.9
@@ -98,6 +110,6 @@ def test_repeated_rows_can_be_landmarks() -> None:
     vectors[:30] = vectors[0]
     landmarks = np.arange(0, 60, 2)
 
-    scores = served(Problem(vectors, landmarks, lexical, targets), vectors, landmarks, lexical)
+    scores = served(targets, vectors, landmarks, lexical)
 
     assert np.isfinite(scores).all()
