@@ -80,12 +80,18 @@ class Decision(SQLModel, table=True):
 
 
 class Signal(SQLModel, table=True):
-    """The training signal of a decision: the truth for it, which feedback updates."""
+    """The training signal of a decision: the truth for it, which feedback updates. A row says all that training needs."""
 
-    __table_args__ = (sa.UniqueConstraint("decision_id", name="uq_signal_decision_id"),)
+    __table_args__ = (
+        sa.UniqueConstraint("decision_id", name="uq_signal_decision_id"),
+        sa.Index("ix_signal_created_at", "created_at"),
+    )
 
     signal_id: str = Field(primary_key=True)
     decision_id: str = Field(foreign_key="decision.decision_id")
+    tenant: str
+    user_id: str = Field(sa_type=FreeText)
+    created_at: datetime = Field(sa_type=UtcDateTime)
     session_id: str = Field(sa_type=FreeText)
     query: str = Field(sa_type=FreeText)
     query_pattern: str = Field(sa_type=FreeText)
@@ -103,6 +109,13 @@ class Signal(SQLModel, table=True):
     agents_unavailable: int
     latency_budget_ms: int | None
     corrected_agent: str | None = Field(sa_type=FreeText)
+    router_version: str
+    rung: str | None
+    propensity: float
+    asked: str | None = Field(sa_type=FreeText)
+    from_history: bool
+    caller_intent: str | None = Field(sa_type=FreeText)
+    further_intents: list[str] = Field(sa_type=sa.JSON)
     reward: float | None
     updated_at: datetime = Field(sa_type=UtcDateTime)
 
@@ -135,6 +148,9 @@ def signal_values(receipt: Receipt) -> dict[str, object]:
     return {
         **receipt.signal.model_dump(mode="json"),
         "decision_id": str(receipt.decision_id),
+        "tenant": receipt.tenant,
+        "user_id": receipt.request.user_id,
+        "created_at": receipt.committed_at,
         "reward": receipt.reward,
         "updated_at": receipt.committed_at,
     }

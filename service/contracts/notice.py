@@ -2,6 +2,7 @@
 
 from service.contracts.model import Contract
 
+INTENT_FROM_HISTORY = "intent_from_history"
 LANGUAGE_NOT_READ = "language_not_read"  # the question is in a language that the router does not read
 
 

@@ -6,6 +6,7 @@ from uuid import UUID
 from pydantic import Field, Strict, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from service.contracts.decision import Rung
 from service.contracts.model import Contract, Milliseconds, Probability
 
 WEIGHTS = {"routing_accuracy": 0.35, "efficiency": 0.25, "no_rerouting": 0.20, "user_satisfaction": 0.20}
@@ -15,7 +16,10 @@ class RoutingTrainingSignal(Contract):
     """One routing decision with its outcome: the specification's fields, and what the reward and credit assignment need besides.
 
     `agents_unavailable` counts the failed agents that could not be reached: that speaks of availability, not of a wrong choice.
-    `was_rerouted` is None until the outcome is known.
+    `was_rerouted` is None until the outcome is known. `asked` is the text that was carried out where it is not the query itself, and
+    `from_history` says that the query alone does not tell the intent. `propensity` is the probability with which the logged policy chose as
+    it did, by `router_version` and `rung`; `caller_intent` is what the caller's own language layer said, and `further_intents` what else
+    was asked for.
     """
 
     signal_id: UUID
@@ -40,6 +44,14 @@ class RoutingTrainingSignal(Contract):
     agents_unavailable: Annotated[int, Field(ge=0)] = 0
     latency_budget_ms: Milliseconds | None = None
     corrected_agent: str | None = None
+
+    router_version: str = ""
+    rung: Rung | None = None
+    propensity: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    asked: str | None = None
+    from_history: bool = False
+    caller_intent: str | None = None
+    further_intents: tuple[str, ...] = ()
 
     def compute_reward(self) -> float | None:
         """Return the reward in [0, 1], or None when no component is known.

@@ -4,19 +4,17 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from uuid import uuid4
 
 from service.contracts.caller import Caller
-from service.contracts.decision import Action, RouteDecision
-from service.contracts.handoff import HandoffStatus
+from service.contracts.decision import RouteDecision
 from service.contracts.model import JsonObject
 from service.contracts.output import OrchestratorOutput
 from service.contracts.query import OrchestratorInput
 from service.contracts.receipt import Receipt
 from service.contracts.signals import RoutingTrainingSignal
-from service.errors import ErrorCode
-from service.flows.flow import Outcome, PartRun, Verdict
+from service.flows.flow import Outcome, Verdict
 from service.ports import Store
+from service.stages.collector import OrchestratorSignalCollector
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,57 +60,12 @@ class Commit:
 
 
 def collect_signal(finished: Finished) -> RoutingTrainingSignal:
-    """Write down the decision and its outcome for training. Only the agents that the decision selected count, not their fallbacks."""
-    decision, verdict, outcome = finished.decision, finished.verdict, finished.outcome
-    parts = outcome.parts if outcome is not None else ()
-    succeeded, down = [p for p in parts if _succeeded(p)], [p for p in parts if _was_down(p)]
-    selected = tuple(dict.fromkeys(part.part.primary.name for part in parts))
-    if not parts and verdict.action is Action.DISPATCH and decision.primary_agent is not None:
-        selected = (decision.primary_agent,)
-    rerouted = None if not parts or parts[0] in down else parts[0] not in succeeded
-    return RoutingTrainingSignal(
-        signal_id=uuid4(),
-        session_id=finished.request.session_id,
-        query=finished.request.parsed_query.raw_query,
-        query_pattern=decision.intent or decision.action.value,
-        intent=decision.intent or "",
-        entities_extracted=tuple(f"{e.type.value}:{e.value}" for e in decision.entities),
-        agents_selected=selected,
-        routing_confidence=decision.confidence,
-        routing_rationale=decision.rationale,
-        agents_succeeded=len(succeeded),
-        agents_failed=len(parts) - len(succeeded),
-        total_latency_ms=float(finished.output.total_latency_ms) if outcome is not None else None,
-        was_rerouted=rerouted,
-        agents_unavailable=len(down),
-        latency_budget_ms=_budget_ms(finished) if outcome is not None else None,
-    )
-
-
-def _succeeded(run: PartRun) -> bool:
-    """Say whether the part's own agent answered, and its gate let the work through."""
-    handoff = run.answer.handoff if run.answer is not None and not run.by_another else None
-    return handoff is not None and handoff.execution.status in {HandoffStatus.SUCCESS, HandoffStatus.PARTIAL}
-
-
-def _was_down(run: PartRun) -> bool:
-    """Say whether the part's own agent could not be had, which speaks of availability and not of the choice."""
-    own, nobody = run.part.primary.name, not run.part.chain
-    if any(s.code is ErrorCode.AGENT_UNAVAILABLE and (s.agent.name == own or nobody) for s in run.part.skipped):
-        return True
-    failures = (r.failure for r in run.runs if r.agent.name == own and r.failure is not None)
-    return any(failure.unavailable or failure.code is ErrorCode.AGENT_TIMEOUT for failure in failures)
-
-
-def _budget_ms(finished: Finished) -> int | None:
-    """Return the selected agents' timeouts, the longest where they work at once, or the caller's wish where that is shorter."""
-    verdict, wishes = finished.verdict, finished.request.preferences
-    timeouts = [part.primary.timeout_ms for part in verdict.parts]
-    if not timeouts:
-        return None
-    budget = sum(timeouts) if verdict.flow == "pipeline" else max(timeouts) if verdict.flow == "parallel" else timeouts[0]
-    wish = wishes.max_latency_ms if wishes is not None else None
-    return budget if wish is None else min(budget, wish)
+    """Write down the decision and, where it was carried out, its outcome for training."""
+    collector, request, verdict = OrchestratorSignalCollector(), finished.request, finished.verdict
+    signal = collector.collect_routing_signal(request, finished.decision, verdict)
+    if finished.outcome is None:
+        return signal
+    return collector.update_with_outcome(signal, request, verdict, finished.outcome, finished.output.total_latency_ms)
 
 
 def hash_request(request: OrchestratorInput) -> str:

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from service.catalog.model import Catalog
 from service.contracts.decision import Action, RouteDecision, Rung
 from service.contracts.lm import AgentOption, LabelledExample, LMFailure, LMQuestion, LMVerdict
-from service.contracts.notice import LANGUAGE_NOT_READ, Notice
+from service.contracts.notice import INTENT_FROM_HISTORY, LANGUAGE_NOT_READ, Notice
 from service.deadline import Deadline
 from service.errors import ErrorCode
 from service.ports import Predictors
@@ -204,7 +204,7 @@ class Route:
             return Choice(Action.CLARIFY, Rung.STUDENT, why, intent, probability, question=question, warnings=warnings)
         if understanding.carried:
             message = f"It is what was said before that tells {intent}, not the text; no risk target is proven."
-            warnings += (Notice(code="intent_from_history", message=message),)
+            warnings += (Notice(code=INTENT_FROM_HISTORY, message=message),)
         if understanding.described:
             message = f"{' and '.join(understanding.described)}: no labelled requests, only a description; no risk target is proven."
             warnings += (Notice(code="intent_without_examples", message=message),)
