@@ -48,11 +48,13 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that was observed of n requests; -1 stands for what was not.
+    """Everything that was observed of n requests, in m observations, as one request may be made often; -1 stands for what was not.
 
     Attributes:
         serves: the agent that serves each label, shape (labels,); -1 for none.
-        asked: the agent that was asked, shape (n,).
+        size: n.
+        row: the request that an observation is of, shape (m,) like all that follow.
+        asked: the agent that was asked.
         outcome: `SUCCEEDED` or `FAILED`; -1 also where the agent could not be had.
         rating: stars less one; -1 also where the answer was judged to be poor in itself, which says nothing of the choice.
         again: 1 where the user had to ask elsewhere though the agent answered, 0 where they had not.
@@ -60,6 +62,8 @@ class Evidence:
     """
 
     serves: Indices
+    size: int
+    row: Indices
     asked: Indices
     outcome: Indices
     rating: Indices
@@ -68,7 +72,7 @@ class Evidence:
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
-        """Whether the asked agent would be the right one, by row and label."""
+        """Whether the asked agent would be the right one, by observation and label."""
         flags: npt.NDArray[np.bool_] = (self.asked[:, None] == self.serves) & (self.asked >= 0)[:, None]
         return flags
 
@@ -76,15 +80,7 @@ class Evidence:
     def nothing(self) -> "Evidence":
         """The same kinds of evidence of no request at all."""
         claims = {source: replace(one, rows=one.rows[:0], fits=one.fits[:0]) for source, one in self.claims.items()}
-        return Evidence(self.serves, self.asked[:0], self.outcome[:0], self.rating[:0], self.again[:0], claims)
-
-    @property
-    def says_something(self) -> npt.NDArray[np.bool_]:
-        """Whether anything at all was observed of a request, shape (n,)."""
-        seen: npt.NDArray[np.bool_] = (self.outcome >= 0) | (self.rating >= 0) | (self.again >= 0)
-        for claims in self.claims.values():
-            seen[claims.rows] = True
-        return seen
+        return Evidence(self.serves, 0, self.row[:0], self.asked[:0], self.outcome[:0], self.rating[:0], self.again[:0], claims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,7 @@ class Reliability:
 
 def estimate(beliefs: Beliefs, evidence: Evidence) -> Reliability:
     """Return the reliabilities that fit the beliefs best (the M step), a posteriori. Without rows it is what is assumed."""
-    weight = (beliefs * evidence.right).sum(axis=1, dtype=np.float64)  # of the asked agent being the right one
+    weight = (beliefs[evidence.row] * evidence.right).sum(axis=1, dtype=np.float64)  # of the asked agent being the right one
 
     def shares(symbols: Indices, size: int, right: tuple[float, ...], wrong: tuple[float, ...]) -> tuple[Array, Array]:
         seen = symbols >= 0
@@ -135,8 +131,8 @@ def believe(prior: Beliefs, evidence: Evidence, reliability: Reliability) -> Bel
     """Return the probability of every label given its prior and all that was observed (the E step), shape (n, labels)."""
     right = evidence.right
     log = np.log(prior.astype(np.float64) + TINY)
-    for rows, if_right, if_wrong in _likelihoods(evidence, reliability):
-        log[rows] += np.where(right[rows], np.log(if_right)[:, None], np.log(if_wrong)[:, None])
+    for seen, if_right, if_wrong in _likelihoods(evidence, reliability):
+        np.add.at(log, evidence.row[seen], np.where(right[seen], np.log(if_right)[:, None], np.log(if_wrong)[:, None]))
     for source, claims in evidence.claims.items():
         true = reliability.claims[source]
         np.add.at(log, claims.rows, np.where(claims.fits, np.log(true), np.log((1.0 - true) / max(1, claims.others))))
@@ -147,7 +143,7 @@ def believe(prior: Beliefs, evidence: Evidence, reliability: Reliability) -> Bel
 
 
 def _likelihoods(evidence: Evidence, reliability: Reliability) -> Iterator[tuple[Indices, Array, Array]]:
-    """Yield for each kind of evidence the rows that have it, and how likely it is if the right agent was asked, and if not."""
+    """Yield for each kind of evidence the observations that have it, and how likely it is if the right agent was asked, and if not."""
     rows = np.flatnonzero((evidence.outcome >= 0) & (evidence.asked >= 0))
     succeeded = evidence.outcome[rows] == SUCCEEDED
     right, wrong = reliability.success[evidence.asked[rows]], np.full(len(rows), reliability.success_wrong)

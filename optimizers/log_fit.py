@@ -26,7 +26,7 @@ def settle(problem: Problem, solution: Solution, logged: slice, evidence: Eviden
         folds: rows that are held out together, so that what is believed of a row is never its own doing.
     """
     labels = solution.targets.shape[1]
-    nothing = np.full((len(evidence.asked), labels), 1.0 / labels, np.float32)
+    nothing = np.full((evidence.size, labels), 1.0 / labels, np.float32)
     beliefs = believe(nothing, evidence, estimate(nothing[:0], evidence.nothing))
     for _ in range(TURNS):
         solution = problem.solve_again(solution.factor, _with(solution.targets, logged, beliefs))

@@ -5,33 +5,26 @@ and makes them one transaction (group commit), so that one flush to disk serves 
 """
 
 import asyncio
-import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple
-from urllib.parse import quote
+from typing import TypeVar, TypeVarTuple
 from uuid import UUID
 
 import sqlalchemy as sa
-from pydantic_core import from_json, to_json
-from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import DisconnectionError, IntegrityError, OperationalError, SQLAlchemyError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 from sqlmodel import Session, col, select
 
-from service.adapters.migrations.upgrade import HEAD, current, upgrade
+from service.adapters.sql_engine import normalise, open_engine, writer
 from service.adapters.sql_tables import Decision, Signal, decision_values, receipt_from, signal_from, signal_values
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
-from service.errors import ConfigurationError, StoreUnavailable
+from service.errors import StoreUnavailable
 
 LOCK_SECONDS = 3.0
-MIGRATION_SECONDS = 60.0
 BATCH = 64
 READERS = 2
 FAILURES = (SQLAlchemyError, sqlite3.Error, OSError, ValueError)  # ValueError: a row that cannot be encoded, or is not what was written
@@ -65,9 +58,9 @@ class SqlStore:
             StoreUnavailable: the database cannot be reached or written.
             ConfigurationError: the address is not one of a database that is supported, or the database is newer than this code.
         """
-        url = _normalise(self._url)
+        url = normalise(self._url)
         with _translated():
-            self._engine = await asyncio.get_running_loop().run_in_executor(self._writes, _open, url, self._lock_seconds)
+            self._engine = await asyncio.get_running_loop().run_in_executor(self._writes, open_engine, url, self._lock_seconds)
 
     async def close(self) -> None:
         """Finish what is being written and disconnect. Calls that come later fail with `StoreUnavailable`. May be called twice."""
@@ -156,13 +149,13 @@ def _write(engine: Engine, receipts: Sequence[Receipt]) -> Sequence[Receipt | Ex
     """Store all, or find out which of them cannot be stored. The order is fixed so that two processes cannot lock each other out."""
     order = sorted(range(len(receipts)), key=lambda i: (receipts[i].tenant, receipts[i].decision.query_id))
     try:
-        with _writer(engine).begin() as connection:
+        with writer(engine).begin() as connection:
             _insert(connection, [receipts[i] for i in order])
     except OperationalError:
         raise  # locked, full, read-only, gone: no fault of any one receipt
     except FAILURES:
         results: dict[int, Receipt | Exception] = {}
-        with _writer(engine).begin() as connection:
+        with writer(engine).begin() as connection:
             for i in order:
                 results[i] = _insert_or_find(connection, receipts[i])
         return [results[i] for i in range(len(receipts))]
@@ -210,7 +203,7 @@ def _rows(
 
 
 def _add_feedback(engine: Engine, tenant: str, feedback: Feedback) -> Receipt | None:
-    with Session(_writer(engine)) as session, session.begin():
+    with Session(writer(engine)) as session, session.begin():
         rows = _rows(session, tenant, feedback.decision_id, feedback.query_id, lock=True)
         if rows is None:
             return None
@@ -223,109 +216,5 @@ def _add_feedback(engine: Engine, tenant: str, feedback: Feedback) -> Receipt | 
 
 
 def _ping(engine: Engine) -> None:
-    with _writer(engine).begin() as connection:
+    with writer(engine).begin() as connection:
         connection.execute(sa.update(Signal).where(sa.false()).values(reward=None))  # refused by a database that is read-only
-
-
-def _writer(engine: Engine) -> Engine:
-    # SQLite waits for a lock only at the start of a transaction: one that reads first and writes later fails at once.
-    return engine.execution_options(begin="BEGIN IMMEDIATE")
-
-
-def _normalise(address: str) -> URL:
-    """Return the address with the driver used here.
-
-    Raises:
-        ConfigurationError: it is no address, or not one of a database that is supported.
-    """
-    try:
-        url = make_url(address)
-        driver = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}[url.get_backend_name()]
-    except (SQLAlchemyError, KeyError) as exc:
-        raise ConfigurationError("The database address must look like sqlite:///var/pointsman.db or postgresql://user@host/name.") from exc
-    if driver.startswith("sqlite") and url.database in (None, "", ":memory:"):
-        raise ConfigurationError("The store needs a database file: an address such as sqlite:///var/pointsman.db.")
-    return url.set(drivername=driver)
-
-
-def _open(url: URL, lock_seconds: float) -> Engine:
-    engine = _connect(url, lock_seconds)
-    try:
-        with engine.connect() as connection:
-            version = current(connection)
-        if version != HEAD:
-            patient = _connect(url, MIGRATION_SECONDS)
-            try:
-                upgrade(_writer(patient))
-            finally:
-                patient.dispose()
-    except BaseException:
-        engine.dispose()
-        raise
-    return engine
-
-
-def _connect(url: URL, lock_seconds: float) -> Engine:
-    shared: dict[str, Any] = {
-        "hide_parameters": True,  # user text stays out of error messages
-        "json_serializer": lambda value: to_json(value, inf_nan_mode="null").decode(),
-        "json_deserializer": from_json,
-        "pool_size": READERS + 1,
-    }
-    if url.get_backend_name() == "postgresql":
-        wait = int(lock_seconds * 1000)
-        limits = {"connect_timeout": 3, "options": f"-c lock_timeout={wait} -c statement_timeout={wait + 1000}"}
-        alive = {"tcp_user_timeout": wait + 1000, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2}
-        try:
-            return sa.create_engine(url, connect_args=limits | alive, pool_pre_ping=True, **shared)
-        except ImportError as exc:
-            raise ConfigurationError("PostgreSQL needs its driver. Run: .venv/bin/pip install 'psycopg[binary]'") from exc
-    path = Path(url.database or "")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    # Mode rw: a file that was deleted later must not come back as an empty one.
-    file = URL.create(url.drivername, database=f"file:{quote(str(path.absolute()))}", query={"mode": "rw", "uri": "true"})
-    engine = sa.create_engine(file, **shared)
-    _listen(engine, path, lock_seconds)
-    return engine
-
-
-def _listen(engine: Engine, path: Path, lock_seconds: float) -> None:
-    def prepare(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
-        connection.isolation_level = None  # the driver must not begin transactions by itself
-        connection.execute(f"PRAGMA busy_timeout = {int(lock_seconds * 1000)}")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
-        _use_write_ahead_log(connection, lock_seconds)
-        record.info["file"] = _identity(path)
-
-    def check(_: sqlite3.Connection, record: ConnectionPoolEntry, __: object) -> None:
-        # SQLite goes on writing into a file that was deleted or replaced; what it acknowledges then is lost.
-        if record.info["file"] != _identity(path):
-            raise DisconnectionError("The database file was replaced.")
-
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
-
-    sa.event.listen(engine, "connect", prepare)
-    sa.event.listen(engine, "checkout", check)
-    sa.event.listen(engine, "begin", begin)
-
-
-def _use_write_ahead_log(connection: sqlite3.Connection, lock_seconds: float) -> None:
-    """Switch to WAL. SQLite does not wait for other processes here, so this does."""
-    give_up = time.monotonic() + lock_seconds
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as exc:
-            if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino

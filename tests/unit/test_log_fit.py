@@ -51,7 +51,16 @@ def answered(fitted: Fit, rows: list[Row]) -> Logged:
         fits = np.eye(len(labels), dtype=bool)[[column[said[i]] for i in spoken]]
         nothing = np.full(len(rows), NONE)
         claims = {"user": Claims(spoken, fits, others=len(labels) - 1)}
-        return Evidence(np.arange(len(labels)), asked, np.where(right ^ noisy, SUCCEEDED, FAILED), nothing, nothing, claims)  # type: ignore[arg-type]
+        return Evidence(
+            np.arange(len(labels)),
+            len(rows),
+            np.arange(len(rows)),
+            asked,
+            np.where(right ^ noisy, SUCCEEDED, FAILED),
+            nothing,
+            nothing,
+            claims,
+        )  # type: ignore[arg-type]
 
     return Logged(tuple(row.text for row in rows), tuple(f"s{i}" for i in range(len(rows))), observe)
 

@@ -1,0 +1,129 @@
+"""Connections to the application's database: SQLite in one file with a write-ahead log, or PostgreSQL; migrated when they are opened.
+
+Whoever uses the database, the service or an offline job, connects by this, so that locks, time limits and durability are the same for all.
+"""
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from pydantic_core import from_json, to_json
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from service.adapters.migrations.upgrade import HEAD, current, upgrade
+from service.errors import ConfigurationError
+
+MIGRATION_SECONDS = 60.0
+POOL = 3  # connections at once
+
+
+def writer(engine: Engine) -> Engine:
+    """Return the engine for transactions that write."""
+    # SQLite waits for a lock only at the start of a transaction: one that reads first and writes later fails at once.
+    return engine.execution_options(begin="BEGIN IMMEDIATE")
+
+
+def normalise(address: str) -> URL:
+    """Return the address with the driver used here.
+
+    Raises:
+        ConfigurationError: it is no address, or not one of a database that is supported.
+    """
+    try:
+        url = make_url(address)
+        driver = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}[url.get_backend_name()]
+    except (SQLAlchemyError, KeyError) as exc:
+        raise ConfigurationError("The database address must look like sqlite:///var/pointsman.db or postgresql://user@host/name.") from exc
+    if driver.startswith("sqlite") and url.database in (None, "", ":memory:"):
+        raise ConfigurationError("The store needs a database file: an address such as sqlite:///var/pointsman.db.")
+    return url.set(drivername=driver)
+
+
+def open_engine(url: URL, lock_seconds: float) -> Engine:
+    """Connect, and create or migrate the schema where needed; `lock_seconds` is how long to wait for another process's lock."""
+    engine = _connect(url, lock_seconds)
+    try:
+        with engine.connect() as connection:
+            version = current(connection)
+        if version != HEAD:
+            patient = _connect(url, MIGRATION_SECONDS)
+            try:
+                upgrade(writer(patient))
+            finally:
+                patient.dispose()
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def _connect(url: URL, lock_seconds: float) -> Engine:
+    shared: dict[str, Any] = {
+        "hide_parameters": True,  # user text stays out of error messages
+        "json_serializer": lambda value: to_json(value, inf_nan_mode="null").decode(),
+        "json_deserializer": from_json,
+        "pool_size": POOL,
+    }
+    if url.get_backend_name() == "postgresql":
+        wait = int(lock_seconds * 1000)
+        limits = {"connect_timeout": 3, "options": f"-c lock_timeout={wait} -c statement_timeout={wait + 1000}"}
+        alive = {"tcp_user_timeout": wait + 1000, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2}
+        try:
+            return sa.create_engine(url, connect_args=limits | alive, pool_pre_ping=True, **shared)
+        except ImportError as exc:
+            raise ConfigurationError("PostgreSQL needs its driver. Run: .venv/bin/pip install 'psycopg[binary]'") from exc
+    path = Path(url.database or "")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    # Mode rw: a file that was deleted later must not come back as an empty one.
+    file = URL.create(url.drivername, database=f"file:{quote(str(path.absolute()))}", query={"mode": "rw", "uri": "true"})
+    engine = sa.create_engine(file, **shared)
+    _listen(engine, path, lock_seconds)
+    return engine
+
+
+def _listen(engine: Engine, path: Path, lock_seconds: float) -> None:
+    def prepare(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions by itself
+        connection.execute(f"PRAGMA busy_timeout = {int(lock_seconds * 1000)}")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        _use_write_ahead_log(connection, lock_seconds)
+        record.info["file"] = _identity(path)
+
+    def check(_: sqlite3.Connection, record: ConnectionPoolEntry, __: object) -> None:
+        # SQLite goes on writing into a file that was deleted or replaced; what it acknowledges then is lost.
+        if record.info["file"] != _identity(path):
+            raise DisconnectionError("The database file was replaced.")
+
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+
+    sa.event.listen(engine, "connect", prepare)
+    sa.event.listen(engine, "checkout", check)
+    sa.event.listen(engine, "begin", begin)
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, lock_seconds: float) -> None:
+    """Switch to WAL. SQLite does not wait for other processes here, so this does."""
+    give_up = time.monotonic() + lock_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
