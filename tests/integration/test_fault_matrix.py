@@ -3,8 +3,7 @@
 import pytest
 
 from service.agents.faults.kinds import Fault
-from tests.conftest import World
-from tests.integration.fault_matrix import CATALOG, PAGE, REFUSED_PORT, ROWS, RULES, Cell, expected, page, run_all
+from tests.integration.fault_matrix import PAGE, REFUSED_PORT, ROWS, RULES, Cell, expected, page, run_all
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -12,7 +11,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 async def cells() -> dict[tuple[str, str], Cell]:
     """Run the whole matrix once."""
-    return await run_all(World(CATALOG, None) for _ in range(len(RULES) * len(ROWS)))
+    return await run_all()
 
 
 @pytest.mark.parametrize("fault", RULES)

@@ -1,0 +1,152 @@
+"""What each signal observed: the store's rows become columns of few codes, one row an observation of one text.
+
+Credit is assigned here as far as a rule can: an agent that could not be had leaves no outcome, a poor answer takes the blame of its rating
+off the choice, and a correction stands for itself. How far each kind of observation can be trusted is the label model's business. A signal
+that teaches nothing about its text is left out, and counted under the reason.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+
+from optimizers.label_model import FAILED, NONE, STARS, SUCCEEDED
+from service.contracts.decision import Rung
+
+LONGEST = 2_000  # characters of a text that is learned from; longer ones are documents, which no agent was asked for in so many words
+POOR = 0.5  # quality below which an answer was poor in itself
+SCHEMA = pa.schema(
+    [
+        ("text", pa.string()),
+        ("session", pa.uint64()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("asked", pa.string()),  # the agent that was asked
+        ("outcome", pa.int8()),
+        ("rating", pa.int8()),
+        ("again", pa.int8()),
+        ("corrected", pa.string()),  # the agent that it should have been
+        ("chosen", pa.string()),  # the intent that the user chose of several
+        ("caller", pa.string()),  # the intent that the caller's language layer named
+        ("lm", pa.string()),  # the intent that an LM decided for
+        ("intent", pa.string()),  # the logged decision, its probability, and what came of it
+        ("propensity", pa.float64()),
+        ("reward", pa.float64()),
+        ("router_version", pa.string()),
+    ]
+)
+Scrub = Callable[[str, Iterable[str]], str]
+Signal = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one batch of signals brought."""
+
+    rows: pa.RecordBatch
+    left_out: Counter[str]
+
+
+def observe(batches: Iterable[pa.RecordBatch], scrub: Scrub) -> Iterator[Observed]:
+    """Yield the observations of each batch of `SignalLog.batches`, their texts scrubbed."""
+    scrubbed: dict[str, str] = {}
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in batch.schema.names]
+        found: list[tuple[Any, ...]] = []
+        left_out: Counter[str] = Counter()
+        for values in zip(*columns, strict=True):
+            signal = dict(zip(batch.schema.names, values, strict=True))
+            reason = why_not(signal)
+            if reason is not None:
+                left_out[reason] += 1
+                continue
+            found.append(_observation(signal, scrub, scrubbed))
+        arrays = [pa.array(c, f.type) for c, f in zip(zip(*found, strict=True), SCHEMA, strict=True)] if found else []
+        yield Observed(pa.record_batch(arrays, schema=SCHEMA) if found else SCHEMA.empty_table().to_batches()[0], left_out)
+
+
+def why_not(signal: Signal) -> str | None:
+    """Return why nothing can be learned from a signal about its text, or None."""
+    text = text_of(signal)
+    if not any(character.isalnum() for character in text):
+        return "no words"
+    if len(text) > LONGEST:
+        return "a document"
+    if signal["from_history"]:
+        return "told by what was said before"
+    if signal["asked"] is not None and signal["rung"] != Rung.RULES:
+        return "an offer that was accepted"
+    if signal["corrected_agent"] is not None:
+        return None
+    if signal["further_intents"]:
+        return "several wishes"
+    if signal["rung"] == Rung.RULES and signal["asked"] is None:
+        return "decided by a rule"
+    if signal["rung"] not in (Rung.LM, Rung.CALLER) and outcome_of(signal) == NONE and signal["user_satisfaction"] is None:
+        return "nothing observed"
+    return None
+
+
+def text_of(signal: Signal) -> str:
+    """Return what was asked for: where the query only chose of several, the request before it."""
+    return str(signal["query"] if signal["asked"] is None else signal["asked"]).strip()
+
+
+def outcome_of(signal: Signal) -> int:
+    """Return how the chosen agent did; nothing where it could not be had, or where agents did differently and it is not known which."""
+    chosen, succeeded, failed = len(signal["agents_selected"]), signal["agents_succeeded"], signal["agents_failed"]
+    if chosen == 0 or signal["agents_unavailable"] > 0 or succeeded + failed == 0:
+        return NONE
+    if failed == 0:
+        return SUCCEEDED
+    if succeeded == 0:
+        return FAILED
+    return NONE if signal["was_rerouted"] is None else FAILED if signal["was_rerouted"] else SUCCEEDED
+
+
+def _observation(signal: Signal, scrub: Scrub, scrubbed: dict[str, str]) -> tuple[Any, ...]:
+    text = text_of(signal)
+    known = (signal["user_id"], signal["session_id"])
+    clean = scrubbed.get(text)
+    if clean is None:
+        clean = scrubbed[text] = scrub(text, known)
+    outcome, corrected, rung = outcome_of(signal), signal["corrected_agent"], signal["rung"]
+    return (
+        clean,
+        session_key(signal["tenant"], signal["session_id"]),
+        signal["created_at"],
+        signal["agents_selected"][0] if signal["agents_selected"] else None,
+        outcome,
+        _rating(signal),
+        NONE if corrected is not None else _again(signal, outcome),
+        corrected,
+        signal["intent"] if signal["asked"] is not None else None,
+        signal["caller_intent"],
+        signal["intent"] if rung == Rung.LM else None,
+        signal["intent"] or None,
+        signal["propensity"],
+        signal["reward"],
+        signal["router_version"],
+    )
+
+
+def session_key(tenant: str, session_id: str) -> int:
+    """Return a number for a session that does not tell its id."""
+    return int.from_bytes(blake2b(f"{tenant}\0{session_id}".encode(errors="replace"), digest_size=8).digest(), "big")
+
+
+def _rating(signal: Signal) -> int:
+    stars, quality = signal["user_satisfaction"], signal["answer_quality"]
+    if stars is None or (quality is not None and quality < POOR):
+        return NONE
+    return min(STARS - 1, max(0, round(float(stars)) - 1))
+
+
+def _again(signal: Signal, outcome: int) -> int:
+    """Return whether the user had to ask elsewhere, where somebody said so: the service itself only writes down that an agent failed."""
+    said = signal["was_rerouted"]
+    if said is None or outcome == NONE or said == (outcome == FAILED):
+        return NONE
+    return int(said)
