@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest, norm
+from scipy.stats import binomtest, norm, t
 
 CONFIDENCE = 0.95
 FEWEST_IN_SLICE = 20  # rows of a slice that is judged by itself
 
 Flags = npt.NDArray[np.bool_]
+Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,17 @@ class Paired:
         return self.challenger - self.champion
 
 
-def compare(champion: Flags, challenger: Flags) -> Paired:
-    """Compare which requests each answers rightly, both of shape (n,)."""
+def compare(champion: Flags, challenger: Flags, weight: Array | None = None) -> Paired:
+    """Compare which requests each answers rightly, both of shape (n,).
+
+    With weights, requests stand for others whose right answer is not known, as many as their weight. The tests are then one-sided t-tests
+    of the weighted difference, which for gains that are few and heavy find a challenger better too seldom rather than too often.
+    """
     n, gained, lost = len(champion), int((challenger & ~champion).sum()), int((champion & ~challenger).sum())
-    middle, size = (gained - lost) / (n + 2), n + 2
+    if weight is not None and not (weight == 1.0).all():
+        return _compare_weighted(champion, challenger, weight, gained, lost)
+    size = n + 2
+    middle = (gained - lost) / size
     spread = np.sqrt(max(0.0, (gained + lost + 1) - (gained - lost) ** 2 / size)) / size * norm.ppf(0.5 + CONFIDENCE / 2)
     return Paired(
         n=n,
@@ -62,14 +70,35 @@ def compare(champion: Flags, challenger: Flags) -> Paired:
     )
 
 
-def compare_slices(champion: Flags, challenger: Flags, slices: Sequence[str]) -> Mapping[str, Paired]:
+def _compare_weighted(champion: Flags, challenger: Flags, weight: Array, gained: int, lost: int) -> Paired:
+    """Compare by the ratio estimator of the weighted mean difference and its linearised variance (Särndal et al. 1992, ch. 5.6)."""
+    n, total = len(champion), float(weight.sum())
+    change = challenger.astype(float) - champion.astype(float)
+    difference = float((weight * change).sum() / total)
+    error = float(np.sqrt(n / (n - 1) * ((weight * (change - difference)) ** 2).sum()) / total) if n > 1 else 1.0
+    reach = float(t.ppf(0.5 + CONFIDENCE / 2, max(1, n - 1))) * error
+    chance = float(t.sf(difference / error, max(1, n - 1))) if error > 0.0 else 1.0
+    return Paired(
+        n=n,
+        champion=float((weight * champion).sum() / total),
+        challenger=float((weight * challenger).sum() / total),
+        gained=gained,
+        lost=lost,
+        low=max(-1.0, difference - reach),
+        high=min(1.0, difference + reach),
+        p_better=chance if gained + lost else 1.0,
+        p_worse=1.0 - chance if gained + lost else 1.0,
+    )
+
+
+def compare_slices(champion: Flags, challenger: Flags, slices: Sequence[str], weight: Array | None = None) -> Mapping[str, Paired]:
     """Compare within each slice that has `FEWEST_IN_SLICE` requests; `slices` names the slice of each request."""
     names = np.array(slices, object)
     found = {}
     for name in sorted(set(slices)):
         rows = names == name
         if rows.sum() >= FEWEST_IN_SLICE:
-            found[name] = compare(champion[rows], challenger[rows])
+            found[name] = compare(champion[rows], challenger[rows], None if weight is None else weight[rows])
     return found
 
 

@@ -1,0 +1,104 @@
+"""The test that champion and challenger are compared on: golden requests, or what users said of requests that neither was fitted on.
+
+A logged request's right agent is known where somebody corrected the choice, where the user chose, and, taken for granted, where the chosen
+agent succeeded. Where it failed and nobody said more, it is not known; so each corrected failure stands for the others too, as many as
+there are of each (inverse probability weighting): else a challenger would be blamed for every success it loses, and praised for one in ten
+of the failures it mends. What the success of a wrong agent hides speaks for the champion: the court errs on that side.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from optimizers.court import Comparison
+from optimizers.dataset import Row
+from optimizers.label_model import FAILED, SUCCEEDED
+from optimizers.paired import compare, compare_slices
+from service.routing.encoder import Encoding
+from service.routing.policy import Policy
+from service.routing.student import OUT_OF_SCOPE, Student
+
+NOBODY = ""  # the right answer to what is out of scope
+UNHAPPY = 1  # a rating of at most two stars, less one
+MOST_WEIGHT = 20.0  # of one request
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Requests, the agent that is right for each, and how many requests each stands for, shape (n,)."""
+
+    texts: tuple[str, ...]
+    right: tuple[str, ...]
+    weight: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def golden_trial(rows: Sequence[Row], serves: Mapping[str, str]) -> Trial:
+    """Return labelled requests as a trial; of equal texts the first."""
+    first = {row.key: row for row in reversed(rows)}
+    kept = [row for row in rows if first[row.key] is row]
+    return Trial(
+        tuple(row.text for row in kept),
+        tuple(NOBODY if row.label == OUT_OF_SCOPE else serves[row.label] for row in kept),
+        np.ones(len(kept)),
+    )
+
+
+def logged_trial(observations: pa.Table, serves: Mapping[str, str]) -> Trial:
+    """Return the logged requests whose right agent is known or taken for granted, each text once; what somebody said goes first."""
+    found: dict[str, _Truth] = {}
+    failures = corrected = 0
+    for row in observations.select(["text", "asked", "outcome", "rating", "again", "corrected", "chosen"]).to_pylist():
+        said = row["corrected"] or serves.get(row["chosen"] or "")
+        failed = row["outcome"] == FAILED or row["again"] == 1 or 0 <= row["rating"] <= UNHAPPY or (said or row["asked"]) != row["asked"]
+        failures += failed
+        corrected += failed and said is not None
+        right = said or (row["asked"] if row["outcome"] == SUCCEEDED and not failed else None)
+        key = Row(row["text"], "").key
+        if right is not None and (key not in found or (said is not None and not found[key].said)):
+            found[key] = _Truth(row["text"], right, said is not None, failed)
+    stands_for = min(MOST_WEIGHT, failures / corrected) if corrected else 1.0
+    return Trial(
+        tuple(truth.text for truth in found.values()),
+        tuple(truth.right for truth in found.values()),
+        np.array([stands_for if truth.failed else 1.0 for truth in found.values()]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Truth:
+    text: str
+    right: str
+    said: bool
+    failed: bool
+
+
+def hold(trial: Trial, encodings: Sequence[Encoding], champion: "Routing", challenger: "Routing") -> Comparison:
+    """Let both route the requests of a trial and compare; the slices are the right agents."""
+    old, new = (
+        np.array([agent == right for agent, right in zip(one.agents(encodings), trial.right, strict=True)], bool)
+        for one in (champion, challenger)
+    )
+    slices = [agent or "out of scope" for agent in trial.right]
+    return Comparison(compare(old, new, trial.weight), compare_slices(old, new, slices, trial.weight))
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """A router version as far as it routes by itself: which agent it would send a text to; nobody, where it would refuse."""
+
+    student: Student
+    policy: Policy
+    serves: Mapping[str, str]
+
+    def agents(self, encodings: Sequence[Encoding]) -> list[str]:
+        """Return the agent for each encoded text."""
+        return [
+            NOBODY if reading.oos_score > self.policy.refuse_above else self.serves.get(next(iter(reading.probabilities)), NOBODY)
+            for reading in self.student.read_all(encodings)
+        ]
