@@ -72,8 +72,8 @@ class Rules(Contract):
     integrity: Weight = Weight.REQUIRED
     test: Weight = Weight.REQUIRED
     off_policy: Weight = Weight.ADVISORY
-    shadow: Weight = Weight.ADVISORY
-    canary: Weight = Weight.ADVISORY
+    shadow: Weight = Weight.SKIPPED
+    canary: Weight = Weight.SKIPPED
     significance: Annotated[float, Field(gt=0.0, le=0.5)] = 0.025
     slice_significance: Annotated[float, Field(gt=0.0, le=0.5)] = 0.05
     least_test: Annotated[int, Field(ge=1)] = 100

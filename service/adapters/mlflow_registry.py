@@ -4,9 +4,12 @@ A version is a folder of safetensors and JSON (`signatures/artifact.py`), never 
 """
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -14,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from mlflow.entities.model_registry import ModelVersion
     from mlflow.tracking import MlflowClient
 
 MODEL = "pointsman-router"
@@ -21,6 +25,9 @@ EXPERIMENT = "pointsman"
 ARTIFACT = "router"
 CHAMPION = "champion"
 CHALLENGER = "challenger"
+PREVIOUS = "previous"
+RULING = "ruling"  # the tag that says what the court made of a version
+VERDICT = "verdict.json"  # the artifact of its run that says why
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -40,6 +47,19 @@ class RegisteredVersion:
     folder: Path
 
 
+@dataclass(frozen=True, slots=True)
+class ListedVersion:
+    """What the registry says of a version without fetching it."""
+
+    number: str
+    aliases: tuple[str, ...]
+    created_at: datetime
+    run_id: str
+    params: dict[str, str]
+    metrics: dict[str, float]
+    ruling: str | None
+
+
 class MlflowRegistry:
     """Reads and writes versions. Blocking; for threads and offline jobs."""
 
@@ -52,31 +72,141 @@ class MlflowRegistry:
         Raises:
             ConfigurationError: the registry cannot be read.
         """
+        return self.under(CHAMPION)
+
+    def under(self, alias: str) -> RegisteredVersion | None:
+        """Return the version under an alias; see `champion`."""
         database = sqlite_path(self._uri)
         if database is not None and not database.is_file():
             return None  # reading must not create a store
         client = self._client()
+        with self._readable() as found:
+            version = client.get_model_version_by_alias(MODEL, alias)
+            found.append(version)
+        return self._fetch(found[0]) if found else None
+
+    def version(self, number: str) -> RegisteredVersion | None:
+        """Return a version by its number, or None; see `champion`."""
+        client = self._client()
+        with self._readable() as found:
+            found.append(client.get_model_version(MODEL, number))
+        return self._fetch(found[0]) if found else None
+
+    def versions(self) -> list[ListedVersion]:
+        """Return all versions, the newest first."""
+        client = self._client()
+        with self._readable() as found:
+            aliases: dict[str, list[str]] = {}
+            for alias, number in client.get_registered_model(MODEL).aliases.items():
+                aliases.setdefault(str(number), []).append(alias)
+            found += client.search_model_versions(f"name = '{MODEL}'")
+        listed = [self._list(client, one, aliases.get(str(one.version), [])) for one in found]
+        return sorted(listed, key=lambda one: -int(one.number))
+
+    def promote(self, number: str) -> None:
+        """Make a version champion; the champion before it becomes `previous`.
+
+        Raises:
+            ConfigurationError: there is no such version, or the registry cannot be written.
+        """
+        client = self._client()
+        with self._readable() as found:
+            found.append(client.get_model_version(MODEL, number))
+            aliases = client.get_registered_model(MODEL).aliases
+            old = aliases.get(CHAMPION)
+            if old is not None and str(old) != number:
+                client.set_registered_model_alias(MODEL, PREVIOUS, old)
+            client.set_registered_model_alias(MODEL, CHAMPION, number)
+            if str(aliases.get(CHALLENGER)) == number:
+                client.delete_registered_model_alias(MODEL, CHALLENGER)
+        if not found:
+            raise ConfigurationError(f"There is no router version {number}. See: pointsman routers list")
+
+    def rollback(self) -> tuple[str, str]:
+        """Make the version under `previous` champion again; return the number that served and the one that serves now.
+
+        Raises:
+            ConfigurationError: there is no previous version.
+        """
+        champion, previous = self.under(CHAMPION), self.under(PREVIOUS)
+        if champion is None or previous is None:
+            raise ConfigurationError("There is no earlier champion to go back to. See: pointsman routers list")
+        self.promote(previous.number)
+        return champion.number, previous.number
+
+    def record(self, number: str, ruling: str, verdict: str) -> None:
+        """Write down what the court made of a version: the ruling as a tag, the whole verdict (JSON) in its run."""
+        client = self._client()
+        client.set_model_version_tag(MODEL, number, RULING, ruling)
+        client.log_text(str(client.get_model_version(MODEL, number).run_id), verdict, VERDICT)
+
+    def verdict(self, number: str) -> str | None:
+        """Return the last verdict on a version as JSON, or None."""
+        client = self._client()
+        with self._readable() as found:
+            found.append(client.get_model_version(MODEL, number))
+        return self.read_artifact(str(found[0].run_id), VERDICT) if found else None
+
+    def read_artifact(self, run_id: str, path: str) -> str | None:
+        """Return a text of a run, or None where it has none of that name."""
+        file = self.fetch_artifact(run_id, path)
+        return file.read_text(encoding="utf-8") if file is not None and file.is_file() else None
+
+    def fetch_artifact(self, run_id: str, path: str) -> Path | None:
+        """Return where an artifact of a run lies on this machine, or None where the run has none of that name."""
+        self._client()
         from mlflow.artifacts import download_artifacts
         from mlflow.exceptions import MlflowException
 
         try:
-            version = client.get_model_version_by_alias(MODEL, CHAMPION)
+            return Path(download_artifacts(run_id=run_id, artifact_path=path, tracking_uri=self._uri))
+        except (MlflowException, OSError):
+            return None
+
+    @contextmanager
+    def _readable(self) -> Iterator[list[Any]]:
+        """Yield a list for what is found; it stays empty where the registry has no such thing, and an error of the store is translated."""
+        from mlflow.exceptions import MlflowException
+
+        found: list[Any] = []
+        try:
+            yield found
         except SQLAlchemyError as exc:
             raise ConfigurationError(f"The MLflow registry {self._uri} cannot be read: {exc}") from exc
         except MlflowException as exc:
-            if exc.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
-                return None
-            raise ConfigurationError(f"The MLflow registry {self._uri} cannot be read: {exc}") from exc
+            if exc.error_code not in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
+                raise ConfigurationError(f"The MLflow registry {self._uri} cannot be read: {exc}") from exc
+            found.clear()
+
+    def _fetch(self, version: "ModelVersion") -> RegisteredVersion:
+        from mlflow.artifacts import download_artifacts
+        from mlflow.exceptions import MlflowException
+
         try:
             folder = download_artifacts(artifact_uri=version.source, tracking_uri=self._uri)
         except (MlflowException, OSError) as exc:
             raise ConfigurationError(f"Router version {version.version} cannot be fetched from {version.source}: {exc}") from exc
         return RegisteredVersion(str(version.version), Path(folder))
 
-    def register(self, folder: Path, *, params: dict[str, str], metrics: dict[str, float], promote: bool) -> RegisteredVersion:
+    def _list(self, client: "MlflowClient", version: "ModelVersion", aliases: list[str]) -> ListedVersion:
+        data = client.get_run(str(version.run_id)).data
+        return ListedVersion(
+            number=str(version.version),
+            aliases=tuple(sorted(aliases)),
+            created_at=datetime.fromtimestamp(version.creation_timestamp / 1_000, UTC),
+            run_id=str(version.run_id),
+            params=dict(data.params),
+            metrics=dict(data.metrics),
+            ruling=version.tags.get(RULING),
+        )
+
+    def register(
+        self, folder: Path, *, params: dict[str, str], metrics: dict[str, float], promote: bool, attached: Mapping[str, Path] | None = None
+    ) -> RegisteredVersion:
         """Log a version's folder as a run and register it.
 
-        The first one gets the alias `champion`; later ones `challenger`, unless they are to be promoted at once.
+        The first one gets the alias `champion`; later ones `challenger`, unless they are to be promoted at once. `attached` are further
+        folders or files of the run, by the name that they get there, such as the dataset.
         """
         client = self._client()
         from mlflow.exceptions import MlflowException
@@ -87,6 +217,11 @@ class MlflowRegistry:
         for name, value in metrics.items():
             client.log_metric(run.info.run_id, name, value)
         client.log_artifacts(run.info.run_id, str(folder), ARTIFACT)
+        for name, path in (attached or {}).items():
+            if path.is_dir():
+                client.log_artifacts(run.info.run_id, str(path), name)
+            else:
+                client.log_artifact(run.info.run_id, str(path))
         try:
             client.get_registered_model(MODEL)
         except MlflowException:
@@ -94,9 +229,10 @@ class MlflowRegistry:
         source = f"{run.info.artifact_uri}/{ARTIFACT}"
         version = client.create_model_version(MODEL, source, run.info.run_id)
         client.set_terminated(run.info.run_id)
-        present = CHAMPION in client.get_registered_model(MODEL).aliases
-        alias = CHALLENGER if present and not promote else CHAMPION
-        client.set_registered_model_alias(MODEL, alias, version.version)
+        if CHAMPION in client.get_registered_model(MODEL).aliases and not promote:
+            client.set_registered_model_alias(MODEL, CHALLENGER, version.version)
+        else:
+            self.promote(str(version.version))
         return RegisteredVersion(str(version.version), _local(source) or folder)
 
     def _experiment(self, client: "MlflowClient") -> str:

@@ -25,7 +25,8 @@ from optimizers.court import (
 from optimizers.off_policy import Answer, Estimate, OffPolicy
 from optimizers.paired import compare, compare_slices
 
-OPEN = Rules(shadow=Weight.SKIPPED, canary=Weight.SKIPPED)
+OPEN = Rules()
+WATCHED = Rules(shadow=Weight.ADVISORY, canary=Weight.ADVISORY)
 
 
 def finding(step: Step, found: Found) -> Finding:
@@ -48,8 +49,8 @@ RULINGS: dict[str, tuple[list[Finding], Rules, Ruling]] = {
     "the log cannot say": (findings(off_policy=Found.NO_VERDICT), Rules(), Ruling.PROMOTE),
     "the log cannot say, but has to": (findings(off_policy=Found.NO_VERDICT), Rules(off_policy=Weight.REQUIRED), Ruling.REJECT),
     "the log says no": (findings(off_policy=Found.AGAINST), Rules(), Ruling.REJECT),
-    "still in the shadow": (findings(shadow=Found.PENDING), Rules(), Ruling.WAIT),
-    "worse as a canary": (findings(canary=Found.AGAINST), Rules(), Ruling.REJECT),
+    "still in the shadow": (findings(shadow=Found.PENDING), WATCHED, Ruling.WAIT),
+    "worse as a canary": (findings(canary=Found.AGAINST), WATCHED, Ruling.REJECT),
     "nothing but whole": (
         [finding(Step.INTEGRITY, Found.FOR), *(finding(step, Found.NO_VERDICT) for step in list(Step)[1:])],
         Rules(test=Weight.ADVISORY),
