@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizers.court import Finding, Found, Rules, Step
+from optimizers.ruling import Finding, Found, Rules, Step
 from service.contracts.model import JsonObject
 
 CHANCE = 0.05  # of ever stopping a router that is no worse, by all three rates together

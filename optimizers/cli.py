@@ -3,22 +3,26 @@
 import os
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+import yaml
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
 from optimizers.progress import shown
+from optimizers.ruling import Rules
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import recall, remember
 from service.catalog.coverage import say_described_only
 from service.catalog.loader import load_catalog
-from service.errors import ConfigurationError
+from service.errors import ConfigurationError, StoreUnavailable
 from service.routing.encoder_file import NAME
 from service.routing.student import Student
-from service.settings import read_settings
+from service.settings import Settings, read_settings
 from signatures.artifact import STUDENT
 
 if TYPE_CHECKING:
@@ -31,28 +35,44 @@ out, err = Console(), Console(stderr=True)
 
 
 @app.command(
-    no_args_is_help=True, epilog="Example: `optimize --bootstrap`   Other data: `optimize --bootstrap --seed-set FOLDER --golden FILE`"
+    no_args_is_help=True,
+    epilog="The first router: `optimize --bootstrap`   A better one, from the log: `optimize --signature routing`\n\n"
+    "Other data: `optimize --bootstrap --seed-set FOLDER --golden FILE`   Other rules: `optimize --signature routing --rules FILE`",
 )
 def optimize(
     bootstrap: Annotated[
         bool, typer.Option("--bootstrap", help="Fit a router from the seed set; it is champion when it is the first.")
     ] = False,
+    signature: Annotated[
+        str | None, typer.Option(help="Make a better version of this from what happened since, and let the court decide: routing.")
+    ] = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing when there is a champion that can be served.")] = False,
     seed_set: Annotated[
-        Path, typer.Option(help="Folder or file of JSON lines with text and label: an intent of the catalogue, or oos.")
-    ] = SEED_SET,
-    golden: Annotated[Path | None, typer.Option(help="Labelled requests to measure on, once; never trained on.")] = None,
+        Path | None,
+        typer.Option(
+            help="Folder or file of JSON lines with text and label: an intent of the catalogue, or oos. "
+            f"Default: {SEED_SET}, and for --signature those of the champion."
+        ),
+    ] = None,
+    golden: Annotated[Path | None, typer.Option(help="Labelled requests to measure on; never trained on.")] = None,
+    since: Annotated[datetime | None, typer.Option(help="Use signals from this day or instant on (UTC).")] = None,
+    rules: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML with what the court asks for: docs/learning.md.")] = None,
     promote: Annotated[bool, typer.Option("--promote", help="Make it champion even when there is one, without further evidence.")] = False,
     risk_target: Annotated[float, typer.Option(min=0.001, max=0.5, help="Largest share of errors where the student acts alone.")] = 0.02,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Make Pointsman's router better. `--bootstrap` makes the first version from labelled requests."""
-    if not bootstrap:
-        raise _exit("Nothing to do. Say --bootstrap.")
+    """Make Pointsman's router better. `--bootstrap` makes the first version from labelled requests, `--signature routing` later ones."""
+    if bootstrap == (signature is not None):
+        raise _exit("Say either --bootstrap or --signature routing.")
+    if signature not in (None, "routing"):
+        raise _exit(f"There is nothing to optimize by the name {signature!r}. Known: routing.")
     try:
         settings = read_settings()
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
+    if signature is not None:
+        _challenge(settings, seed_set, golden, since, _read_rules(rules), risk_target, as_json)
+        return
     if if_missing and (champion := find_champion(settings.mlflow_uri)) is not None:
         if Student.is_current(champion.folder / STUDENT, NAME if settings.encoder is None else None):
             return
@@ -61,6 +81,10 @@ def optimize(
             highlight=False,
         )
         promote = True
+    _bootstrap(settings, seed_set or SEED_SET, golden, risk_target, promote=promote, as_json=as_json)
+
+
+def _bootstrap(settings: Settings, seed_set: Path, golden: Path | None, risk_target: float, *, promote: bool, as_json: bool) -> None:
     test = golden if golden is not None else GOLDEN if seed_set == SEED_SET and GOLDEN.is_file() else None
     from optimizers import job  # scikit-learn and SciPy take seconds to import
     from service.routing.encoder import Encoder
@@ -81,6 +105,52 @@ def optimize(
         except (ValueError, FileNotFoundError, ConfigurationError) as exc:
             raise _exit(str(exc)) from exc
     _show(made, as_json, time.monotonic() - started)
+
+
+def _challenge(
+    settings: Settings, seed_set: Path | None, golden: Path | None, since: datetime | None, rules: Rules, risk_target: float, as_json: bool
+) -> None:
+    from optimizers import routing_job
+    from optimizers.hearing import show_hearing
+    from service.routing.encoder import Encoder
+
+    started = time.monotonic()
+    with shown(err) as progress:
+        try:
+            heard = routing_job.optimize_routing(
+                routing_job.Order(
+                    mlflow_uri=settings.mlflow_uri,
+                    database_url=settings.database_url,
+                    rules=rules,
+                    risk_target=risk_target,
+                    seed_set=seed_set,
+                    golden=golden or (GOLDEN if seed_set is None and GOLDEN.is_file() and settings.catalog is None else None),
+                    since=since.replace(tzinfo=UTC) if since is not None and since.tzinfo is None else since,
+                ),
+                Encoder(settings.encoder, threads=os.cpu_count() or 1),
+                load_catalog(settings.catalog),
+                progress,
+            )
+        except (ValueError, FileNotFoundError, ConfigurationError, StoreUnavailable) as exc:
+            raise _exit(str(exc)) from exc
+    if as_json:
+        out.print_json(data=heard.as_json())
+        return
+    show_hearing(out, heard, time.monotonic() - started)
+
+
+def _read_rules(path: Path | None) -> Rules:
+    if path is None:
+        return Rules()
+    try:
+        return Rules.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    except OSError as exc:
+        raise _exit(f"The rules {path} cannot be read: {exc.strerror}.") from exc
+    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+        raise _exit(f"The rules {path} are no YAML: {exc}") from exc
+    except ValidationError as exc:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in exc.errors())
+        raise _exit(f"The rules {path} cannot be used: {wrong}") from exc
 
 
 def find_champion(mlflow_uri: str) -> RegisteredVersion | None:

@@ -1,4 +1,4 @@
-"""The bootstrap job: seed set → student and policy → evaluation → version folder → registry. Each step takes and returns data."""
+"""The bootstrap job: labelled requests → dataset → student and policy → evaluation → registry. Each step takes and returns data."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from optimizers.dataset import Row, hash_rows, read_rows
+from optimizers.dataset import Row, read_rows
 from optimizers.evaluate import Figure, Report, evaluate
 from optimizers.policy import fit_policy, read_held_out
 from optimizers.several import fit_several
+from optimizers.snapshot import DATASET, Snapshot, labelled_only
 from optimizers.student import Fit, fit
-from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
+from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import remember
 from service.catalog.coverage import name_some, without_examples
 from service.routing.encoder import Encoder
@@ -61,7 +62,7 @@ def bootstrap(
     """
     rows = read_rows(seed_set)
     test = read_rows(golden) if golden is not None else []
-    _require_known([*rows, *test], descriptions)
+    require_known([*rows, *test], descriptions)
     leaked = {r.key for r in rows} & {r.key for r in test}
     if leaked:
         raise ValueError(f"{len(leaked)} golden texts are in the seed set too, such as {min(leaked)!r}. Take them out of one.")
@@ -75,11 +76,13 @@ def bootstrap(
         progress("evaluating once on the golden set")
         report = evaluate(test, fitted.student.read, policy.refuse_above)
     progress("registering in MLflow (a new store takes some seconds)")
-    registered, alias = _register(fitted, policy, cross_fitted, report, data_hash=hash_rows(rows), mlflow_uri=mlflow_uri, promote=promote)
+    figures = {"cross_fitted_accuracy": cross_fitted, **{f"golden_{n}": f for n, f in (report.figures() if report else {}).items()}}
+    dataset = labelled_only(rows)
+    registered, alias = register(fitted, policy, figures, dataset, mlflow_uri=mlflow_uri, job="bootstrap", parent=None, promote=promote)
     return Bootstrapped(registered, alias, policy, cross_fitted, report, without_examples(descriptions, fitted.student.labels))
 
 
-def _require_known(rows: Sequence[Row], intents: Iterable[str]) -> None:
+def require_known(rows: Sequence[Row], intents: Iterable[str]) -> None:
     """Refuse labels that the catalogue lacks: no service would load a router that can choose them."""
     known = list(intents)
     foreign = sorted({row.label for row in rows} - {*known, OUT_OF_SCOPE})
@@ -91,28 +94,40 @@ def _require_known(rows: Sequence[Row], intents: Iterable[str]) -> None:
         )
 
 
-def _register(
-    fitted: Fit, policy: Policy, cross_fitted: Figure, report: Report | None, *, data_hash: str, mlflow_uri: str, promote: bool
+def register(
+    fitted: Fit,
+    policy: Policy,
+    figures: Mapping[str, Figure],
+    dataset: Snapshot,
+    *,
+    mlflow_uri: str,
+    job: str,
+    parent: str | None,
+    promote: bool,
 ) -> tuple[RegisteredVersion, str]:
-    figures = {"cross_fitted_accuracy": cross_fitted, **{f"golden_{n}": f for n, f in (report.figures() if report else {}).items()}}
+    """Write a router version with the dataset that it was made from, register it, and return it with its alias."""
     manifest = Manifest(
         label_set=fitted.student.labels,
         adapter="json",
         dspy_version=version("dspy"),
         seed=SEED,
-        data_hash=data_hash,
+        data_hash=dataset.digest,
         metrics={name: Metric(value=f.value, low=f.low, high=f.high, n=f.n) for name, f in figures.items()},
+        parent_version=parent,
     )
     registry = MlflowRegistry(mlflow_uri)
     with tempfile.TemporaryDirectory(prefix="pointsman-router-") as scratch:
         fitted.student.save(Path(scratch) / STUDENT)
-        folder = Path(scratch) / "version"
+        folder, data = Path(scratch) / "version", Path(scratch) / DATASET
         student = (Path(scratch) / STUDENT).read_bytes()
         write_version(folder, manifest, student=student, policy=policy.model_dump(mode="json"), programs={})
-        params = {"job": "bootstrap", "data_hash": data_hash, "seed": str(SEED), "labels": str(len(fitted.student.labels))}
-        registered = registry.register(folder, params=params, metrics={name: f.value for name, f in figures.items()}, promote=promote)
+        dataset.write(data)
+        params = {"job": job, "data_hash": manifest.data_hash, "seed": str(SEED), "labels": str(len(fitted.student.labels))}
+        params |= {"parent": parent} if parent is not None else {}
+        values = {name: f.value for name, f in figures.items()}
+        registered = registry.register(folder, params=params, metrics=values, promote=promote, attached={DATASET: data})
     champion = registry.champion()
     if champion is not None and champion.number == registered.number:
         remember(mlflow_uri, registered)
-        return registered, "champion"
-    return registered, "challenger"
+        return registered, CHAMPION
+    return registered, CHALLENGER

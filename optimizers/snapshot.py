@@ -28,6 +28,7 @@ TRAIN, VALIDATION, TEST = 0, 1, 2
 SPLITS = ("train", "validation", "test")
 TEST_SHARE = 0.15  # of the sessions
 VALIDATION_SHARE = 0.10  # of the others, those that began last
+DATASET = "dataset"  # the folder of a run's artifacts that holds it
 OBSERVATIONS, LABELLED, MANIFEST = "observations.parquet", "labelled.parquet", "manifest.json"
 _WHOLE = 2**64
 
@@ -50,9 +51,9 @@ class Snapshot:
     left_out: Mapping[str, int]
     replaced: int
 
-    def of(self, split: int) -> pa.Table:
-        """Return the observations of one split."""
-        return self.observations.filter(pc.equal(self.observations["split"], pa.scalar(split, pa.int8())))
+    def of(self, *splits: int) -> pa.Table:
+        """Return the observations of some splits."""
+        return self.observations.filter(pc.is_in(self.observations["split"], pa.array(splits, pa.int8())))
 
     @property
     def digest(self) -> str:
@@ -94,6 +95,16 @@ class Snapshot:
         manifest = self.manifest()
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False))
         return manifest
+
+
+def labelled_only(rows: Sequence[Row]) -> Snapshot:
+    """Return a dataset without any observations."""
+    return Snapshot(SCHEMA.empty_table().append_column("split", pa.array([], pa.int8())), tuple(rows), {}, 0)
+
+
+def read_labelled(path: Path) -> list[Row]:
+    """Read the labelled requests that `Snapshot.write` wrote."""
+    return [Row(row["text"], row["label"], row["writer"]) for row in pq.read_table(path).to_pylist()]
 
 
 def build_snapshot(observed: Iterable[Observed], labelled: Sequence[Row], held_back: Collection[str], scrub: Scrubber) -> Snapshot:

@@ -6,24 +6,10 @@ import numpy as np
 import pytest
 
 from optimizers.canary import CHANCE, Arm, judge_canary
-from optimizers.court import (
-    Comparison,
-    Finding,
-    Found,
-    Rules,
-    Ruling,
-    Step,
-    Verdict,
-    Watched,
-    Weight,
-    judge_integrity,
-    judge_off_policy,
-    judge_shadow,
-    judge_test,
-    rule,
-)
+from optimizers.court import Comparison, Watched, judge_integrity, judge_off_policy, judge_shadow, judge_test, rule
 from optimizers.off_policy import Answer, Estimate, OffPolicy
 from optimizers.paired import compare, compare_slices
+from optimizers.ruling import Finding, Found, Rules, Ruling, Step, Verdict, Weight
 
 OPEN = Rules()
 WATCHED = Rules(shadow=Weight.ADVISORY, canary=Weight.ADVISORY)

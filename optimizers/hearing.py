@@ -1,0 +1,43 @@
+"""Shows on a terminal what the court made of a challenger."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from optimizers.ruling import Found, Ruling, Verdict
+
+if TYPE_CHECKING:
+    from optimizers.routing_job import Hearing
+
+MARKS = {Found.FOR: "for", Found.AGAINST: "against", Found.NO_VERDICT: "no verdict", Found.PENDING: "waits", Found.SKIPPED: "skipped"}
+WHAT_NOW = {
+    Ruling.PROMOTE: "It is champion now. To go back: pointsman routers rollback",
+    Ruling.REJECT: "The champion stays. More signals, or more labelled requests, may make a better one.",
+    Ruling.WAIT: "The champion stays until the evidence is complete.",
+}
+
+
+def show_hearing(out: Console, heard: "Hearing", seconds: float) -> None:
+    """Print what was learned from, and the verdict."""
+    data = heard.dataset
+    learned = f"{data['labelled']} labelled requests and {_total(data['observations'])} observations of logged ones"
+    left_out = f"{_total(data['left_out'])} signals teach nothing"
+    out.print(f"Router version {heard.version.number}, from {learned} ({left_out}), {seconds:.0f} s", highlight=False, soft_wrap=True)
+    show_verdict(out, heard.verdict)
+
+
+def show_verdict(out: Console, verdict: Verdict) -> None:
+    """Print each step's finding and the ruling."""
+    table = Table(title=f"Version {verdict.challenger} against {verdict.champion or 'none'}", title_justify="left")
+    for heading in ("step", "counts", "found", "because"):
+        table.add_column(heading)
+    for finding in verdict.findings:
+        table.add_row(finding.step.value, verdict.rules.weight(finding.step).value, MARKS[finding.found], finding.reason)
+    out.print(table)
+    out.print(f"{verdict.ruling.value}: {verdict.reason} {WHAT_NOW[verdict.ruling]}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _total(counts: object) -> int:
+    return sum(int(n) for n in counts.values()) if isinstance(counts, Mapping) else 0
