@@ -3,7 +3,7 @@
 Each step takes and returns data; what was fitted on never tests, and the test is touched once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +18,9 @@ from optimizers.policy import fit_policy, read_held_out
 from optimizers.ruling import Finding, Rules, Ruling, Verdict
 from optimizers.scrub import Scrubber
 from optimizers.several import fit_several
-from optimizers.snapshot import DATASET, LABELLED, TEST, TRAIN, VALIDATION, Snapshot, build_snapshot, read_labelled
+from optimizers.snapshot import DATASET, TRAIN, VALIDATION, Snapshot, build_snapshot, read_fitted_on
 from optimizers.student import Fit, fit
-from optimizers.trial import Routing, Trial, golden_trial, hold, logged_trial
+from optimizers.trial import Routing, golden_trial, hold, logged_trial
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import remember
 from service.adapters.signal_log import SignalLog
@@ -89,7 +89,11 @@ def optimize_routing(order: Order, encoder: Encoder, catalog: Catalog, progress:
     registry = MlflowRegistry(order.mlflow_uri)
     progress("reading the champion")
     champion = _champion(registry)
-    labelled, golden = _labelled(order, registry, champion), read_rows(order.golden) if order.golden is not None else []
+    labelled, seen = _data_of(registry, champion)
+    labelled = read_rows(order.seed_set) if order.seed_set is not None else labelled
+    golden = read_rows(order.golden) if order.golden is not None else []
+    if not labelled:
+        raise ConfigurationError(f"Router version {champion.number} does not come with its labelled requests. Name them with --seed-set.")
     require_known([*labelled, *golden], catalog.intent)
     progress("reading the signals")
     dataset = _gather(order, labelled, golden)
@@ -113,7 +117,7 @@ def optimize_routing(order: Order, encoder: Encoder, catalog: Catalog, progress:
     progress("the court: trying the challenger against the champion")
     findings = [
         judge_integrity(_problems(challenger, fitted, labelled)),
-        judge_test(_compare(order, dataset, golden, champion, Routing(fitted.student, policy, serves)), order.rules),
+        judge_test(_compare(order, dataset, golden, champion, fitted, Routing(fitted.student, policy, serves), seen), order.rules),
         judge_off_policy(None),
     ]
     verdict = _decide(findings, order.rules, champion, challenger)
@@ -131,14 +135,11 @@ def _champion(registry: MlflowRegistry) -> RegisteredVersion:
     return champion
 
 
-def _labelled(order: Order, registry: MlflowRegistry, champion: RegisteredVersion) -> list[Row]:
-    if order.seed_set is not None:
-        return read_rows(order.seed_set)
-    run = next(one.run_id for one in registry.versions() if one.number == champion.number)
-    path = registry.fetch_artifact(run, f"{DATASET}/{LABELLED}")
-    if path is None:
-        raise ConfigurationError(f"Router version {champion.number} does not come with its labelled requests. Name them with --seed-set.")
-    return read_labelled(path)
+def _data_of(registry: MlflowRegistry, version: RegisteredVersion) -> tuple[list[Row], frozenset[str]]:
+    """Return the labelled requests that a version was fitted on, and the keys of everything else that it was; nothing, if it has none."""
+    run = next(one.run_id for one in registry.versions() if one.number == version.number)
+    folder = registry.fetch_artifact(run, DATASET)
+    return read_fitted_on(folder) if folder is not None else ([], frozenset())
 
 
 def _gather(order: Order, labelled: Sequence[Row], golden: Sequence[Row]) -> Snapshot:
@@ -147,20 +148,36 @@ def _gather(order: Order, labelled: Sequence[Row], golden: Sequence[Row]) -> Sna
     return build_snapshot(observe(batches, scrub), labelled, {row.key for row in golden}, scrub)
 
 
-def _compare(order: Order, dataset: Snapshot, golden: Sequence[Row], champion: RegisteredVersion, challenger: Routing) -> Comparison | None:
-    trial = _trial(order, dataset, golden, challenger.serves)
-    if not len(trial):
-        return None
+def _compare(
+    order: Order,
+    dataset: Snapshot,
+    golden: Sequence[Row],
+    champion: RegisteredVersion,
+    fitted: Fit,
+    challenger: Routing,
+    seen: Container[str],
+) -> Comparison | None:
+    """Try both on the golden requests, or else on the logged ones that the champion was not fitted on.
+
+    A logged request that the challenger was fitted on is read by the fit as it would be without the requests of its session.
+    """
     encoder = challenger.student.encoder
     student = Student.load(champion.folder / STUDENT, encoder)
-    policy = Policy.model_validate(read_version(champion.folder).policy)
-    return hold(trial, encoder.encode_many(list(trial.texts)), Routing(student, policy, challenger.serves), challenger)
-
-
-def _trial(order: Order, dataset: Snapshot, golden: Sequence[Row], serves: Mapping[str, str]) -> Trial:
+    old = Routing(student, Policy.model_validate(read_version(champion.folder).policy), challenger.serves)
     if len(golden) >= order.rules.least_test:
-        return golden_trial(golden, serves)
-    return logged_trial(dataset.of(TEST), serves)
+        trial = golden_trial(golden, challenger.serves)
+        encodings = encoder.encode_many(list(trial.texts))
+        return hold(trial, old.agents(encodings), challenger.agents(encodings))
+    trial = logged_trial(dataset.observations, challenger.serves).without(seen)
+    if not len(trial):
+        return None
+    encodings = encoder.encode_many(list(trial.texts))
+    held_out = fitted.choices_without_own()
+    chosen = [
+        challenger.serves.get(held_out[text], "") if text in held_out else choice
+        for text, choice in zip(trial.texts, challenger.choices(encodings), strict=True)
+    ]
+    return hold(trial, old.choices(encodings), chosen)
 
 
 def _problems(version: RegisteredVersion, fitted: Fit, labelled: Sequence[Row]) -> list[str]:

@@ -102,9 +102,12 @@ def labelled_only(rows: Sequence[Row]) -> Snapshot:
     return Snapshot(SCHEMA.empty_table().append_column("split", pa.array([], pa.int8())), tuple(rows), {}, 0)
 
 
-def read_labelled(path: Path) -> list[Row]:
-    """Read the labelled requests that `Snapshot.write` wrote."""
-    return [Row(row["text"], row["label"], row["writer"]) for row in pq.read_table(path).to_pylist()]
+def read_fitted_on(folder: Path) -> tuple[list[Row], frozenset[str]]:
+    """Return the labelled requests of a dataset that `Snapshot.write` wrote, and the keys of the observed texts that were for fitting."""
+    labelled = [Row(row["text"], row["label"], row["writer"]) for row in pq.read_table(folder / LABELLED).to_pylist()]
+    observed = pq.read_table(folder / OBSERVATIONS, columns=["text", "split"])
+    fitted_on = observed.filter(pc.not_equal(observed["split"], pa.scalar(TEST, pa.int8())))
+    return labelled, frozenset(Row(text, "").key for text in pc.unique(fitted_on["text"]).to_pylist())
 
 
 def build_snapshot(observed: Iterable[Observed], labelled: Sequence[Row], held_back: Collection[str], scrub: Scrubber) -> Snapshot:

@@ -1,12 +1,13 @@
-"""The test that champion and challenger are compared on: golden requests, or what users said of requests that neither was fitted on.
+"""The trial in which champion and challenger are compared: golden requests, or what users said of requests that neither was fitted on.
 
 A logged request's right agent is known where somebody corrected the choice, where the user chose, and, taken for granted, where the chosen
 agent succeeded. Where it failed and nobody said more, it is not known; so each corrected failure stands for the others too, as many as
-there are of each (inverse probability weighting): else a challenger would be blamed for every success it loses, and praised for one in ten
-of the failures it mends. What the success of a wrong agent hides speaks for the champion: the court errs on that side.
+there are of each (inverse probability weighting), and so does a corrected refusal: else a challenger would be blamed for every success that
+it loses, and praised for one in ten of the failures that it mends. What the success of a wrong agent hides speaks for the champion: the
+court errs on that side. On the log it is the choice that is compared and not the refusal, because what was refused has hardly an outcome.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,11 @@ class Trial:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def without(self, seen: Container[str]) -> "Trial":
+        """Return the trial without texts of these keys (`Row.key`)."""
+        kept = [i for i, text in enumerate(self.texts) if Row(text, "").key not in seen]
+        return Trial(tuple(self.texts[i] for i in kept), tuple(self.right[i] for i in kept), self.weight[kept])
+
 
 def golden_trial(rows: Sequence[Row], serves: Mapping[str, str]) -> Trial:
     """Return labelled requests as a trial; of equal texts the first."""
@@ -55,18 +61,18 @@ def logged_trial(observations: pa.Table, serves: Mapping[str, str]) -> Trial:
     failures = corrected = 0
     for row in observations.select(["text", "asked", "outcome", "rating", "again", "corrected", "chosen"]).to_pylist():
         said = row["corrected"] or serves.get(row["chosen"] or "")
-        failed = row["outcome"] == FAILED or row["again"] == 1 or 0 <= row["rating"] <= UNHAPPY or (said or row["asked"]) != row["asked"]
+        failed = row["outcome"] == FAILED or row["again"] == 1 or 0 <= row["rating"] <= UNHAPPY
         failures += failed
         corrected += failed and said is not None
         right = said or (row["asked"] if row["outcome"] == SUCCEEDED and not failed else None)
         key = Row(row["text"], "").key
         if right is not None and (key not in found or (said is not None and not found[key].said)):
-            found[key] = _Truth(row["text"], right, said is not None, failed)
+            found[key] = _Truth(row["text"], right, said is not None, stands_for_others=failed or row["asked"] is None)
     stands_for = min(MOST_WEIGHT, failures / corrected) if corrected else 1.0
     return Trial(
         tuple(truth.text for truth in found.values()),
         tuple(truth.right for truth in found.values()),
-        np.array([stands_for if truth.failed else 1.0 for truth in found.values()]),
+        np.array([stands_for if truth.stands_for_others else 1.0 for truth in found.values()]),
     )
 
 
@@ -75,30 +81,30 @@ class _Truth:
     text: str
     right: str
     said: bool
-    failed: bool
+    stands_for_others: bool
 
 
-def hold(trial: Trial, encodings: Sequence[Encoding], champion: "Routing", challenger: "Routing") -> Comparison:
-    """Let both route the requests of a trial and compare; the slices are the right agents."""
-    old, new = (
-        np.array([agent == right for agent, right in zip(one.agents(encodings), trial.right, strict=True)], bool)
-        for one in (champion, challenger)
-    )
+def hold(trial: Trial, champion: Sequence[str], challenger: Sequence[str]) -> Comparison:
+    """Compare the agents that both choose for the requests of a trial; the slices are the right agents."""
+    right = np.array(trial.right, object)
+    old, new = ((np.array(chosen, object) == right).astype(bool) for chosen in (champion, challenger))
     slices = [agent or "out of scope" for agent in trial.right]
     return Comparison(compare(old, new, trial.weight), compare_slices(old, new, slices, trial.weight))
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """A router version as far as it routes by itself: which agent it would send a text to; nobody, where it would refuse."""
+    """A router version as far as it routes by itself."""
 
     student: Student
     policy: Policy
     serves: Mapping[str, str]
 
+    def choices(self, encodings: Sequence[Encoding]) -> list[str]:
+        """Return the agent that it would choose for each encoded text, if it had to."""
+        return [self.serves.get(next(iter(reading.probabilities)), NOBODY) for reading in self.student.read_all(encodings)]
+
     def agents(self, encodings: Sequence[Encoding]) -> list[str]:
-        """Return the agent for each encoded text."""
-        return [
-            NOBODY if reading.oos_score > self.policy.refuse_above else self.serves.get(next(iter(reading.probabilities)), NOBODY)
-            for reading in self.student.read_all(encodings)
-        ]
+        """Return the agent that it would send each encoded text to; nobody, where it would refuse."""
+        refused = [reading.oos_score > self.policy.refuse_above for reading in self.student.read_all(encodings)]
+        return [NOBODY if no else chosen for no, chosen in zip(refused, self.choices(encodings), strict=True)]

@@ -21,6 +21,8 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from optimizers.bench_cli import app as bench_app
+from optimizers.routers_cli import app as routers_app
+from optimizers.signals_cli import app as signals_app
 from service.contracts.query import ConversationTurn, OrchestratorInput, ParsedQuery
 from service.errors import ConfigurationError, PointsmanError
 from service.listening import require_free_port
@@ -36,6 +38,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(bench_app, name="bench")
+app.add_typer(routers_app, name="routers")
+app.add_typer(signals_app, name="signals")
 out, err = Console(), Console(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 T = TypeVar("T")

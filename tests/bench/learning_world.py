@@ -88,7 +88,7 @@ class Agents:
 
     async def answer(self, request: web.Request) -> web.Response:
         """Succeed where it is the right agent, with noise."""
-        name, dispatch = request.match_info["name"], await request.json()
+        name, dispatch = request.match_info["name"], (await request.json())["dispatch"]
         right = self._right.get(dispatch["payload"]["context"]["raw_query"]) == name
         succeeded = right != (self._noise.random() < NOISE)
         self.asked[f"{'right' if right else 'wrong'} agent"] += 1
@@ -248,7 +248,7 @@ async def _run(given: argparse.Namespace, folder: Path) -> list[Point]:
             console.print(
                 f"round {number + 1}: {dict(ended)}; {heard['ruling']}; champion {_show(point.champion)}, challenger "
                 f"{_show(point.challenger)}, labels for all {_show(point.supervised)}, champion / that "
-                f"{point.champion.value / point.supervised.value:.4f}; sent in {sent - started:.0f} s, learned in {time.monotonic() - sent:.0f} s"
+                f"{point.champion.value / point.supervised.value:.4f}; {sent - started:.0f} s to send, {time.monotonic() - sent:.0f} s on"
             )
             console.print(f"    {heard['reason']}", style="dim")
     return curve

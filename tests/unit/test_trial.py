@@ -48,6 +48,23 @@ def test_a_corrected_failure_stands_for_those_that_nobody_corrected() -> None:
     assert sorted(made.weight.tolist()) == [1.0] * 10 + [4.0] * 2
 
 
+def test_what_was_refused_does_not_thin_the_failures_out() -> None:
+    """A refused request that somebody corrected stands for as many as a failure does, and is none; a correction of a success is itself."""
+    rows = [{"outcome": FAILED}] * 3 + [{"outcome": FAILED, "corrected": "drift_monitor"}]
+    refused = {"asked": None, "outcome": NONE, "corrected": "drift_monitor"}
+
+    made = logged_trial(observed(*rows, refused, refused, {"corrected": "drift_monitor"}), SERVES)
+
+    assert made.weight.tolist() == [4.0, 4.0, 4.0, 1.0]
+
+
+def test_what_a_router_was_fitted_on_is_no_trial_for_it() -> None:
+    """By what makes texts equal."""
+    made = golden_trial([Row("a gap", "gap_analysis"), Row("A drift", "drift_check")], SERVES)
+
+    assert made.without({"a drift"}).texts == ("a gap",)
+
+
 def test_no_request_stands_for_too_many() -> None:
     """One correction among hundreds of failures does not decide a trial."""
     rows = [{"outcome": FAILED}] * 300 + [{"outcome": FAILED, "corrected": "drift_monitor"}]

@@ -1,0 +1,172 @@
+"""`pointsman routers ...`: router versions, what the court made of them, and which one serves. Exit codes: 0 done; 2 it cannot be."""
+
+import json
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from optimizers.hearing import show_verdict
+from optimizers.ruling import Verdict
+from service.adapters.mlflow_registry import ListedVersion, MlflowRegistry, RegisteredVersion
+from service.adapters.router_source import remember
+from service.errors import ConfigurationError
+from service.settings import read_settings
+from signatures.artifact import ArtifactError, RouterVersion, read_version
+
+app = typer.Typer(help="Router versions: list, show, compare, promote, go back.", no_args_is_help=True, rich_markup_mode="markdown")
+out, err = Console(), Console(stderr=True)
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Number = Annotated[str, typer.Argument(metavar="VERSION", help="A number of `pointsman routers list`.")]
+T = TypeVar("T")
+SHOWN_METRICS = ("cross_fitted_accuracy", "golden_accuracy")
+
+
+@app.callback()
+def routers() -> None:
+    """Router versions: list, show, compare, promote, go back."""
+
+
+@app.command("list", epilog="Example: `pointsman routers list`")
+def list_versions(as_json: JsonFlag = False) -> None:
+    """List the router versions, the newest first."""
+    registry, _ = _registry()
+    listed = _or_exit(registry.versions)
+    if as_json:
+        out.print_json(data=[_as_json(one) for one in listed])
+        return
+    if not listed:
+        out.print("There are no router versions yet. Make the first with: optimize --bootstrap", highlight=False)
+        return
+    table = Table()
+    for heading in ("version", "alias", "made", "by", "parent", "accuracy", "court"):
+        table.add_column(heading)
+    for one in listed:
+        accuracy = next((f"{one.metrics[name]:.3f}" for name in SHOWN_METRICS if name in one.metrics), "")
+        made = f"{one.created_at:%Y-%m-%d %H:%M}"
+        table.add_row(
+            one.number, ", ".join(one.aliases), made, one.params.get("job", ""), one.params.get("parent", ""), accuracy, one.ruling or ""
+        )
+    out.print(table)
+
+
+@app.command(no_args_is_help=True, epilog="Example: `pointsman routers show 3`")
+def show(number: Number, as_json: JsonFlag = False) -> None:
+    """Show what a version is made of, and the court's verdict on it."""
+    registry, _ = _registry()
+    version, content = _read(registry, number)
+    listed = next(one for one in _or_exit(registry.versions) if one.number == number)
+    verdict = _verdict(registry, number)
+    manifest = content.manifest
+    if as_json:
+        said = verdict.model_dump(mode="json") if verdict else None
+        out.print_json(data={**_as_json(listed), "manifest": manifest.model_dump(mode="json"), "policy": content.policy, "verdict": said})
+        return
+    alias = f" ({', '.join(listed.aliases)})" if listed.aliases else ""
+    lines = [
+        f"version {number}{alias}, made {listed.created_at:%Y-%m-%d %H:%M} by {listed.params.get('job', '?')}",
+        f"parent {manifest.parent_version or 'none'}",
+        f"data {manifest.data_hash[:16]}, {len(manifest.label_set)} intents, LM {manifest.lm or 'none'}, in {version.folder}",
+        *(f"{name}: {m.value:.3f} ({m.low:.3f} to {m.high:.3f}, n = {m.n})" for name, m in sorted(manifest.metrics.items())),
+    ]
+    out.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    if verdict is not None:
+        show_verdict(out, verdict)
+
+
+@app.command(no_args_is_help=True, epilog="Example: `pointsman routers diff 2 3`")
+def diff(old: Number, new: Number) -> None:
+    """Show how two versions differ: intents, thresholds, figures, prompts."""
+    registry, _ = _registry()
+    contents = [_read(registry, number)[1] for number in (old, new)]
+    lines = list(_differences(*contents))
+    out.print("\n".join(lines) or "They do not differ.", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command(no_args_is_help=True, epilog="Example: `pointsman routers promote 3`")
+def promote(number: Number) -> None:
+    """Make a version champion, whatever the court says; the one before it is kept to go back to."""
+    registry, uri = _registry()
+    version, _ = _read(registry, number)
+    _or_exit(lambda: registry.promote(number))
+    remember(uri, version)
+    out.print(f"Version {number} is champion. To go back: pointsman routers rollback", highlight=False)
+
+
+@app.command(epilog="Example: `pointsman routers rollback`")
+def rollback() -> None:
+    """Make the champion before this one champion again."""
+    registry, uri = _registry()
+    was, now = _or_exit(registry.rollback)
+    version, _ = _read(registry, now)
+    remember(uri, version)
+    out.print(f"Version {now} is champion again, in place of {was}.", highlight=False)
+
+
+def _differences(old: RouterVersion, new: RouterVersion) -> list[str]:
+    """Return one line for each thing that differs."""
+    before, after = old.manifest, new.manifest
+    lines = [f"+ intent {name}" for name in after.label_set if name not in before.label_set]
+    lines += [f"- intent {name}" for name in before.label_set if name not in after.label_set]
+    for name in sorted({*old.policy, *new.policy}):
+        if old.policy.get(name) != new.policy.get(name):
+            lines.append(f"policy {name}: {json.dumps(old.policy.get(name))} -> {json.dumps(new.policy.get(name))}")
+    for name in sorted({*before.metrics, *after.metrics}):
+        values = [f"{m.metrics[name].value:.4f}" if name in m.metrics else "none" for m in (before, after)]
+        if values[0] != values[1]:
+            lines.append(f"{name}: {values[0]} -> {values[1]}")
+    for name in sorted({*old.programs, *new.programs}):
+        if old.programs.get(name) != new.programs.get(name):
+            lines.append(f"program {name}: {'changed' if name in old.programs and name in new.programs else 'only in one of them'}")
+    if before.data_hash != after.data_hash:
+        lines.append(f"data: {before.data_hash[:16]} -> {after.data_hash[:16]}")
+    return lines
+
+
+def _registry() -> tuple[MlflowRegistry, str]:
+    settings = _or_exit(read_settings)
+    return MlflowRegistry(settings.mlflow_uri), settings.mlflow_uri
+
+
+def _read(registry: MlflowRegistry, number: str) -> tuple[RegisteredVersion, RouterVersion]:
+    version = _or_exit(lambda: registry.version(number)) if number.isdecimal() else None
+    if version is None:
+        raise _exit(f"There is no router version {number}. See: pointsman routers list")
+    try:
+        return version, read_version(version.folder)
+    except ArtifactError as exc:
+        raise _exit(str(exc)) from exc
+
+
+def _verdict(registry: MlflowRegistry, number: str) -> Verdict | None:
+    text = registry.verdict(number)
+    try:
+        return Verdict.model_validate_json(text) if text is not None else None
+    except ValidationError as exc:
+        raise _exit(f"The verdict on version {number} cannot be read: {exc}") from exc
+
+
+def _as_json(one: ListedVersion) -> dict[str, object]:
+    return {
+        "version": one.number,
+        "aliases": one.aliases,
+        "created_at": one.created_at.isoformat(),
+        "params": one.params,
+        "metrics": one.metrics,
+        "ruling": one.ruling,
+    }
+
+
+def _or_exit(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except ConfigurationError as exc:
+        raise _exit(str(exc)) from exc
+
+
+def _exit(message: str) -> typer.Exit:
+    err.print(message, style="red", markup=False, soft_wrap=True)
+    return typer.Exit(2)

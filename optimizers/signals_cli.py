@@ -1,0 +1,155 @@
+"""`pointsman signals ...`: what was logged for training. Exit codes: 0 done; 2 it cannot be."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+from rich.console import Console
+
+from optimizers.progress import shown
+from service.adapters.signal_log import SignalLog, schema
+from service.errors import ConfigurationError, StoreUnavailable
+from service.settings import read_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+app = typer.Typer(help="What was logged for training: export, delete, prune.", no_args_is_help=True, rich_markup_mode="markdown")
+out, err = Console(), Console(stderr=True)
+STDOUT = Path("-")
+Progress = Callable[[str], None]
+PERSONAL = ("query", "asked")
+
+
+class Format(StrEnum):
+    """How signals are written."""
+
+    PARQUET = "parquet"
+    JSONL = "jsonl"
+
+
+@app.callback()
+def signals() -> None:
+    """What was logged for training: export, delete, prune."""
+
+
+@app.command(
+    no_args_is_help=True,
+    epilog="Example: `pointsman signals export signals.parquet --since 2026-11-01`   For a pipe: `pointsman signals export -`",
+)
+def export(
+    file: Annotated[Path, typer.Argument(help="Where to write; `-` for standard output (JSON lines only).")],
+    form: Annotated[Format | None, typer.Option("--format", help="Default: by the file's ending, else JSON lines.")] = None,
+    since: Annotated[datetime | None, typer.Option(help="From this day or instant on (UTC).")] = None,
+    until: Annotated[datetime | None, typer.Option(help="Before this day or instant (UTC).")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Of this tenant only.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Leave personal data in the texts as they are.")] = False,
+) -> None:
+    """Write the signals to a file; e-mail addresses, telephone numbers and the like are taken out of the texts."""
+    chosen = form or (Format.PARQUET if file.suffix == ".parquet" else Format.JSONL)
+    if chosen is Format.PARQUET and file == STDOUT:
+        raise _exit("Parquet cannot be written to standard output. Name a file, or say --format jsonl.")
+    try:
+        log = SignalLog(read_settings().database_url)
+        with shown(err) as progress:
+            batches = _clean(log.batches(since=_utc(since), until=_utc(until), tenant=tenant), raw)
+            count = _write_parquet(batches, file, progress) if chosen is Format.PARQUET else _write_lines(batches, file, progress)
+    except (ConfigurationError, StoreUnavailable) as exc:
+        raise _exit(str(exc)) from exc
+    except OSError as exc:
+        raise _exit(f"{file} cannot be written: {exc.strerror}.") from exc
+    err.print(f"{count} signals written to {file}", highlight=False)
+
+
+@app.command(
+    no_args_is_help=True, epilog="Example: `pointsman signals delete --user u-17`   `pointsman signals delete --tenant acme --session s-42`"
+)
+def delete(
+    session: Annotated[str | None, typer.Option(help="A session id.")] = None,
+    user: Annotated[str | None, typer.Option(help="A user id.")] = None,
+    tenant: Annotated[str, typer.Option(help="Whose; without API keys there is one tenant, local.")] = "local",
+) -> None:
+    """Delete everything that is stored of a session or a user: receipts and signals. It cannot be undone."""
+    if (session is None) == (user is None):
+        raise _exit("Say either --session or --user.")
+    try:
+        gone = SignalLog(read_settings().database_url).delete(tenant=tenant, session_id=session, user_id=user)
+    except (ConfigurationError, StoreUnavailable) as exc:
+        raise _exit(str(exc)) from exc
+    kept = "Datasets of router versions made before hold their texts without ids (docs/learning.md)."
+    out.print(f"{gone} decisions and their signals deleted. {kept}", highlight=False, soft_wrap=True)
+
+
+@app.command(no_args_is_help=True, epilog="Example, in a daily job: `pointsman signals prune --days 180`")
+def prune(days: Annotated[int, typer.Option(min=1, help="Keep the signals of so many days.")]) -> None:
+    """Delete receipts and signals that are older than some days. It cannot be undone."""
+    try:
+        gone = SignalLog(read_settings().database_url).prune(datetime.now(UTC) - timedelta(days=days))
+    except (ConfigurationError, StoreUnavailable) as exc:
+        raise _exit(str(exc)) from exc
+    out.print(f"{gone} decisions and their signals deleted.", highlight=False)
+
+
+def _clean(batches: "Iterator[pa.RecordBatch]", raw: bool) -> "Iterator[pa.RecordBatch]":
+    if raw:
+        yield from batches
+        return
+    import pyarrow as pa
+
+    from optimizers.scrub import Scrubber
+
+    scrub = Scrubber()
+    for batch in batches:
+        people = list(zip(batch.column("user_id").to_pylist(), batch.column("session_id").to_pylist(), strict=True))
+        for name in PERSONAL:
+            texts = batch.column(name).to_pylist()
+            clean = [scrub(text, known) if text is not None else None for text, known in zip(texts, people, strict=True)]
+            batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(clean, pa.string()))
+        yield batch
+
+
+def _write_parquet(batches: "Iterator[pa.RecordBatch]", file: Path, progress: Progress) -> int:
+    import pyarrow.parquet as pq
+
+    count = 0
+    with pq.ParquetWriter(file, schema(), compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            count += batch.num_rows
+            progress(f"{count} signals")
+    return count
+
+
+def _write_lines(batches: "Iterator[pa.RecordBatch]", file: Path, progress: Progress) -> int:
+    if file == STDOUT:
+        return _write_to(batches, sys.stdout, progress)
+    with file.open("w", encoding="utf-8") as lines:
+        return _write_to(batches, lines, progress)
+
+
+def _write_to(batches: "Iterator[pa.RecordBatch]", lines: TextIO, progress: Progress) -> int:
+    count = 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            lines.write(json.dumps(row, ensure_ascii=False, default=_written) + "\n")
+        count += batch.num_rows
+        progress(f"{count} signals")
+    return count
+
+
+def _written(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _utc(instant: datetime | None) -> datetime | None:
+    return instant.replace(tzinfo=UTC) if instant is not None and instant.tzinfo is None else instant
+
+
+def _exit(message: str) -> typer.Exit:
+    err.print(message, style="red", markup=False, soft_wrap=True)
+    return typer.Exit(2)
