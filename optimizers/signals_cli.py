@@ -13,6 +13,7 @@ from rich.console import Console
 
 from optimizers.progress import shown
 from service.adapters.signal_log import SignalLog, schema
+from service.contracts.caller import ANYONE
 from service.errors import ConfigurationError, StoreUnavailable
 from service.settings import read_settings
 
@@ -66,13 +67,11 @@ def export(
     err.print(f"{count} signals written to {file}", highlight=False)
 
 
-@app.command(
-    no_args_is_help=True, epilog="Example: `pointsman signals delete --user u-17`   `pointsman signals delete --tenant acme --session s-42`"
-)
+@app.command(epilog="Example: `pointsman signals delete --user u-17`   `pointsman signals delete --tenant acme --session s-42`")
 def delete(
     session: Annotated[str | None, typer.Option(help="A session id.")] = None,
     user: Annotated[str | None, typer.Option(help="A user id.")] = None,
-    tenant: Annotated[str, typer.Option(help="Whose; without API keys there is one tenant, local.")] = "local",
+    tenant: Annotated[str, typer.Option(help="Whose; without API keys there is one tenant.")] = ANYONE,
 ) -> None:
     """Delete everything that is stored of a session or a user: receipts and signals. It cannot be undone."""
     if (session is None) == (user is None):

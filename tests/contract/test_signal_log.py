@@ -1,0 +1,138 @@
+"""The signal log over a real database: read in a stream, deleted by person, pruned by age, exported; and the commands that do it."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import pytest_asyncio
+from typer.testing import CliRunner
+
+from optimizers.signals_cli import app
+from service.adapters.signal_log import COLUMNS, SignalLog
+from service.adapters.sql_store import SqlStore
+from service.contracts.receipt import Receipt
+from service.contracts.signals import Feedback
+from tests.contract.test_store import NOW, a_receipt
+
+pytestmark = pytest.mark.asyncio
+
+
+def of(user: str, session: str, day: int, *, tenant: str = "acme", text: str = "where are the gaps") -> Receipt:
+    """Return a receipt of a user's session, some days after the first."""
+    made = a_receipt(tenant=tenant, text=text)
+    asked = made.request.model_copy(update={"user_id": user, "session_id": session})
+    signal = made.signal.model_copy(update={"session_id": session})
+    return made.model_copy(update={"request": asked, "signal": signal, "committed_at": NOW + timedelta(days=day)})
+
+
+@pytest_asyncio.fixture
+async def url(tmp_path: Path) -> AsyncIterator[str]:
+    """The address of a database with five decisions of two tenants, one of them corrected."""
+    address = f"sqlite:///{tmp_path}/pointsman.db"
+    store = SqlStore(address)
+    await store.open()
+    receipts = [
+        of("u-17", "s-1", 0, text="mail jane@acme.com the gaps"),
+        of("u-17", "s-2", 1),
+        of("u-18", "s-1", 2),
+        of("u-19", "s-3", 3),
+        of("u-17", "s-1", 4, tenant="other"),
+    ]
+    for receipt in receipts:
+        await store.commit(receipt)
+    await store.add_feedback("acme", Feedback(decision_id=receipts[1].decision_id, corrected_agent="drift_monitor"))
+    yield address
+    await store.close()
+
+
+async def test_signals_come_in_a_stream_oldest_first(url: str) -> None:
+    """With what became of them since, whose they are, and who chose."""
+    (batch,) = SignalLog(url).batches()
+
+    rows = batch.to_pylist()
+    assert tuple(batch.schema.names) == COLUMNS
+    assert [row["user_id"] for row in rows] == ["u-17", "u-17", "u-18", "u-19", "u-17"]
+    assert (rows[1]["corrected_agent"], rows[1]["was_rerouted"], rows[1]["agents_selected"]) == (
+        "drift_monitor",
+        True,
+        ["explainer", "gap_analyzer"],
+    )
+    assert rows[0]["created_at"] == NOW
+
+
+async def test_a_stretch_of_time_and_a_tenant_can_be_asked_for(url: str) -> None:
+    """From the first instant on, and before the last."""
+    log = SignalLog(url)
+
+    (inside,) = log.batches(since=NOW + timedelta(days=1), until=NOW + timedelta(days=3))
+    (other,) = log.batches(tenant="other")
+
+    assert [row["user_id"] for row in inside.to_pylist()] == ["u-17", "u-18"]
+    assert [row["session_id"] for row in other.to_pylist()] == ["s-1"]
+
+
+async def test_a_person_is_deleted_and_nobody_else(url: str) -> None:
+    """Neither another user of the session, nor the same name at another tenant."""
+    log = SignalLog(url)
+
+    gone = log.delete(tenant="acme", user_id="u-17")
+
+    (left,) = log.batches()
+    assert gone == 2
+    assert [(row["tenant"], row["user_id"]) for row in left.to_pylist()] == [("acme", "u-18"), ("acme", "u-19"), ("other", "u-17")]
+    assert log.delete(tenant="acme", session_id="s-1") == 1
+    assert log.count() == 2
+
+
+async def test_what_is_older_is_pruned(url: str) -> None:
+    """The receipt goes with its signal."""
+    log = SignalLog(url)
+
+    gone = log.prune(NOW + timedelta(days=3))
+
+    assert (gone, log.count()) == (3, 2)
+
+
+async def test_neither_or_both_names_are_refused(url: str) -> None:
+    """Nothing is deleted by mistake."""
+    with pytest.raises(ValueError, match="either"):
+        SignalLog(url).delete(tenant="acme")
+    with pytest.raises(ValueError, match="either"):
+        SignalLog(url).delete(tenant="acme", user_id="u-17", session_id="s-1")
+
+
+async def test_signals_are_exported_without_personal_data(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Parquet and as JSON lines, the same rows; `--raw` leaves the texts as they are."""
+    monkeypatch.setenv("POINTSMAN_DATABASE_URL", url)
+
+    for arguments in (["signals.parquet"], ["signals.jsonl"], ["raw.jsonl", "--raw"]):
+        done = CliRunner().invoke(app, ["export", str(tmp_path / arguments[0]), *arguments[1:]])
+        assert done.exit_code == 0, done.output
+
+    rows = pq.read_table(tmp_path / "signals.parquet").to_pylist()
+    lines = [json.loads(line) for line in (tmp_path / "signals.jsonl").read_text().splitlines()]
+    raw = [json.loads(line) for line in (tmp_path / "raw.jsonl").read_text().splitlines()]
+    assert [row["query"] for row in rows] == [line["query"] for line in lines]
+    assert (rows[0]["query"], raw[0]["query"]) == ("mail [EMAIL] the gaps", "mail jane@acme.com the gaps")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["export", "-", "--format", "parquet"], "Parquet cannot be written to standard output"),
+        (["export", "nowhere/at/all.jsonl"], "cannot be written"),
+        (["delete"], "either --session or --user"),
+        (["delete", "--user", "a", "--session", "b"], "either --session or --user"),
+    ],
+    ids=["parquet in a pipe", "no such folder", "nobody", "two"],
+)
+async def test_wrong_usage_is_told(url: str, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str) -> None:
+    """Exit code 2 and a sentence."""
+    monkeypatch.setenv("POINTSMAN_DATABASE_URL", url)
+
+    done = CliRunner().invoke(app, arguments)
+
+    assert (done.exit_code, said in done.output) == (2, True), done.output
