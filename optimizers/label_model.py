@@ -129,17 +129,22 @@ def estimate(beliefs: Beliefs, evidence: Evidence) -> Reliability:
 
 def believe(prior: Beliefs, evidence: Evidence, reliability: Reliability) -> Beliefs:
     """Return the probability of every label given its prior and all that was observed (the E step), shape (n, labels)."""
-    right = evidence.right
-    log = np.log(prior.astype(np.float64) + TINY)
+    log = np.log(prior.astype(np.float64) + TINY) + log_likelihood(evidence, reliability)
+    log -= log.max(axis=1, keepdims=True)
+    powers = np.exp(log)
+    beliefs: Beliefs = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
+    return beliefs
+
+
+def log_likelihood(evidence: Evidence, reliability: Reliability) -> Array:
+    """Return the logarithm of how likely all that was observed of each request is under each label, shape (n, labels)."""
+    right, log = evidence.right, np.zeros((evidence.size, len(evidence.serves)))
     for seen, if_right, if_wrong in _likelihoods(evidence, reliability):
         np.add.at(log, evidence.row[seen], np.where(right[seen], np.log(if_right)[:, None], np.log(if_wrong)[:, None]))
     for source, claims in evidence.claims.items():
         true = reliability.claims[source]
         np.add.at(log, claims.rows, np.where(claims.fits, np.log(true), np.log((1.0 - true) / max(1, claims.others))))
-    log -= log.max(axis=1, keepdims=True)
-    powers = np.exp(log)
-    beliefs: Beliefs = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
-    return beliefs
+    return log
 
 
 def _likelihoods(evidence: Evidence, reliability: Reliability) -> Iterator[tuple[Indices, Array, Array]]:

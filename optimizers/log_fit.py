@@ -1,16 +1,18 @@
 """Fit on logged requests beside labelled ones: classifier and label model by turns, until each agrees with the other (EM).
 
-A turn costs little: what is believed of the labels changes the targets of a fit, not its kernel. Knows columns only.
+A turn costs little: what is believed of the labels changes the targets of a fit, not its kernel. How sure the classifier is, that is, its
+temperature, is set by the likelihood of what was observed, the labels summed out, and not by what is believed at the time: beliefs that
+begin unsure would stay so for many turns. Knows columns only.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import softmax
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, logsumexp
 
-from optimizers.calibration import temperature
 from optimizers.kernel import Matrix, Problem, Solution
-from optimizers.label_model import Beliefs, Evidence, Indices, believe, estimate
+from optimizers.label_model import Array, Beliefs, Evidence, Indices, believe, estimate, log_likelihood
 
 TURNS = 6
 
@@ -26,14 +28,24 @@ def settle(problem: Problem, solution: Solution, logged: slice, evidence: Eviden
         folds: rows that are held out together, so that what is believed of a row is never its own doing.
     """
     labels = solution.targets.shape[1]
-    nothing = np.full((evidence.size, labels), 1.0 / labels, np.float32)
-    beliefs = believe(nothing, evidence, estimate(nothing[:0], evidence.nothing))
+    reliability = estimate(np.zeros((0, labels), np.float32), evidence.nothing)
+    beliefs = believe(np.full((evidence.size, labels), 1.0 / labels, np.float32), evidence, reliability)
     for _ in range(TURNS):
         solution = problem.solve_again(solution.factor, _with(solution.targets, logged, beliefs))
-        scores = problem.held_out(solution, folds)[: logged.stop]
-        prior = softmax(scores[logged] / temperature(scores, solution.targets[: logged.stop]), axis=1).astype(np.float32)
-        beliefs = believe(prior, evidence, estimate(beliefs, evidence))
+        scores = problem.held_out(solution, folds)[logged]
+        prior = np.exp(log_softmax(scores / _temperature(scores, log_likelihood(evidence, reliability)), axis=1)).astype(np.float32)
+        beliefs = believe(prior, evidence, reliability)
+        reliability = estimate(beliefs, evidence)
     return problem.solve_again(solution.factor, _with(solution.targets, logged, beliefs)), beliefs
+
+
+def _temperature(scores: Matrix, observed: Array) -> float:
+    """Return the temperature at which what was observed is likeliest, given the scores' softmax as the labels' prior."""
+
+    def loss(log_t: float) -> float:
+        return -float(logsumexp(log_softmax(scores / np.exp(log_t), axis=1) + observed, axis=1).mean())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-6.0, 2.0), method="bounded").x))
 
 
 def draw(beliefs: Beliefs, seed: int) -> Indices:
