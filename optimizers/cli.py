@@ -16,7 +16,7 @@ from rich.table import Table
 from optimizers.progress import shown
 from optimizers.ruling import Rules
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
-from service.adapters.router_source import recall, remember
+from service.adapters.router_source import CHAMPION_NOTE, recall, remember
 from service.catalog.coverage import say_described_only
 from service.catalog.loader import load_catalog
 from service.errors import ConfigurationError, StoreUnavailable
@@ -155,7 +155,7 @@ def _read_rules(path: Path | None) -> Rules:
 
 def find_champion(mlflow_uri: str) -> RegisteredVersion | None:
     """Return the champion: by the note of the last good version, else from the registry, which takes seconds to ask."""
-    noted = recall(mlflow_uri)
+    noted = recall(mlflow_uri, CHAMPION_NOTE)
     if noted is not None:
         return noted
     try:

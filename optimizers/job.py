@@ -17,11 +17,12 @@ from service.adapters.router_source import remember
 from service.catalog.coverage import name_some, without_examples
 from service.routing.encoder import Encoder
 from service.routing.policy import Policy
-from service.routing.student import OUT_OF_SCOPE
-from signatures.artifact import STUDENT, Manifest, Metric, write_version
+from service.routing.student import OUT_OF_SCOPE, Student
+from signatures.artifact import STUDENT, Manifest, Metric, Rehearsed, write_version
 
 Progress = Callable[[str], None]
 SEED = 1
+REHEARSED = 12  # texts that a version has to read as it did when it was made
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,12 @@ def require_known(rows: Sequence[Row], intents: Iterable[str]) -> None:
         )
 
 
+def rehearse(student: Student, texts: Sequence[str]) -> tuple[Rehearsed, ...]:
+    """Return what a student reads in some texts, each alone."""
+    readings = [next(iter(student.read(text).probabilities.items())) for text in texts]
+    return tuple(Rehearsed(text=t, label=label, probability=p) for t, (label, p) in zip(texts, readings, strict=True))
+
+
 def register(
     fitted: Fit,
     policy: Policy,
@@ -114,6 +121,7 @@ def register(
         data_hash=dataset.digest,
         metrics={name: Metric(value=f.value, low=f.low, high=f.high, n=f.n) for name, f in figures.items()},
         parent_version=parent,
+        rehearsal=rehearse(fitted.student, [row.text for row in fitted.rows[:: max(1, len(fitted.rows) // REHEARSED)][:REHEARSED]]),
     )
     registry = MlflowRegistry(mlflow_uri)
     with tempfile.TemporaryDirectory(prefix="pointsman-router-") as scratch:

@@ -6,17 +6,17 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
 from service.adapters.http_agents import HttpAgents
-from service.adapters.router_source import NO_CHAMPION, RouterSource
+from service.adapters.router_source import CHAMPION_NOTE, RouterSource
 from service.adapters.sql_store import SqlStore
-from service.catalog.coverage import name_some, say_described_only, without_examples
+from service.catalog.coverage import say_described_only, without_examples
 from service.catalog.loader import load_catalog
 from service.catalog.model import Agent, Catalog
 from service.contracts.dispatch import AgentDispatch
@@ -33,8 +33,9 @@ from service.keys import Keys
 from service.logs import RequestLog
 from service.metrics import Metrics
 from service.pipeline import Pipeline, Stages
-from service.ports import AgentCalled, AgentClient, AgentFailure, Observer, Predictors, ProgramSource, RequestDone, StageDone, Store
-from service.programs import Programs, Router
+from service.ports import AgentClient, AgentFailure, Event, Observer, Predictors, Store
+from service.programs import Programs
+from service.reload import Follower
 from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
 from service.routing.history import History
@@ -52,12 +53,11 @@ if TYPE_CHECKING:
     from service.adapters.a2a_agents import A2aAgents
 
 log = logging.getLogger(__name__)
-ROUTER_RETRY = 5.0  # seconds between attempts to find a champion
 SWITCH_SECONDS = 0.0001  # the event loop waits this long, not 5 ms, for the interpreter while a thread decides
 DECIDING = min(4, os.cpu_count() or 1)  # decisions at once: they are work for the processor, and more of them only share it
 RESERVED = 8  # one part in so many of the dispatches is for the critical path only
 DRAIN_SECONDS = 5.0  # for storing what was cut off at the end; GRACE_SECONDS have passed by then
-CHAMPION_CHECK = 20.0  # seconds that the last good version serves before the registry is asked
+WATCH_LATER = 20.0  # seconds that the noted version serves before the registry is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Observers:
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
 
-    def notice(self, event: StageDone | AgentCalled | RequestDone) -> None:
+    def notice(self, event: Event) -> None:
         """Tell every observer."""
         for observer in self._observers:
             observer.notice(event)
@@ -177,13 +177,15 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             pipeline = assemble(
                 settings, catalog, programs, store, agents, health, deciding, predictors, Observers([metrics, RequestLog()])
             )
-            encoder, tried = await loading, asyncio.Event()
+            encoder = await loading
             if not History().reads(encoder):
                 log.warning("history_not_read: only the packaged encoder reads conversation_history; each text is read alone")
             source = RouterSource(settings.mlflow_uri, encoder)
-            following = asyncio.create_task(_follow_champion(source, programs, catalog, tried))
+            follower = Follower(source, programs, catalog, metrics)
+            following = asyncio.create_task(follower.follow())
             try:
-                yield Services(settings, catalog, keys, programs, pipeline, store, health, metrics, tried)
+                async with _watched_registry(settings.mlflow_uri):
+                    yield Services(settings, catalog, keys, programs, pipeline, store, health, metrics, follower.tried)
             finally:
                 await pipeline.drain(DRAIN_SECONDS)
                 following.cancel()
@@ -258,59 +260,28 @@ async def _predictors(settings: Settings) -> AsyncIterator[Predictors | None]:
         yield predictors
 
 
-async def _follow_champion(source: ProgramSource, programs: Programs, catalog: Catalog, tried: asyncio.Event) -> None:
-    """Serve the last good version at once, and the registry's champion as soon as it is known; look again until it is.
-
-    Sets `tried` after the first look. Nothing that goes wrong here ends the service or this task.
-    """
-    await _load(source.load_last_good, programs, catalog)
-    if programs.current is not None:
-        tried.set()
-        await asyncio.sleep(CHAMPION_CHECK)  # MLflow takes seconds of CPU to import: not in the first requests' way
-    complained = None
-    while True:
-        problem = await _load(source.load_champion, programs, catalog)
-        tried.set()
-        if problem is None:
-            return
-        if problem != complained:
-            log.warning("no_champion: %s", problem)
-            complained = problem
-        await asyncio.sleep(ROUTER_RETRY)
-
-
-async def _load(load: Callable[[], Router | None], programs: Programs, catalog: Catalog) -> str | None:
-    """Load a version and serve it; return why not, or None."""
+@asynccontextmanager
+async def _watched_registry(uri: str) -> AsyncIterator[None]:
+    """Have another process ask the registry for its champion as long as the service runs."""
+    starting = asyncio.create_task(_start_watcher(uri))
     try:
-        router = await asyncio.to_thread(_for_catalog, load, catalog)
-        if router is None:
-            return NO_CHAMPION
-    except Exception as exc:  # noqa: BLE001  # the reload loop: whatever a version or a registry does, the service goes on
-        return f"{type(exc).__name__}: {exc}"
-    if programs.current is None or programs.current.version != router.version:
-        programs.swap(router)
-        log.info("router_loaded version=%s", router.version)
-    return None
+        yield
+    finally:
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
 
 
-def _for_catalog(load: Callable[[], Router | None], catalog: Catalog) -> Router | None:
-    """Load a version that knows the catalogue's intents: those that it was fitted on, and the others from their descriptions."""
-    router = load()
-    if router is None:
-        return None
-    check_labels(router, catalog)
-    return replace(router, student=router.student.knowing(catalog.words))
-
-
-def check_labels(router: Router, catalog: Catalog) -> None:
-    """Check that the catalogue knows every intent that the router can choose.
-
-    Raises:
-        ConfigurationError: it does not.
-    """
-    unknown = sorted(set(router.student.practised) - set(catalog.intent))
-    if unknown:
-        raise ConfigurationError(
-            f"Router {router.version} was fitted for intents that the catalogue lacks: {name_some(unknown)}. "
-            "Fit and serve one for this catalogue with: optimize --bootstrap --seed-set FOLDER --promote"
-        )
+async def _start_watcher(uri: str) -> None:
+    """Start the watcher, later where a version serves already: it takes seconds of CPU to begin; start it again when it has ended."""
+    if CHAMPION_NOTE.is_file():
+        await asyncio.sleep(WATCH_LATER)
+    while True:
+        command = (sys.executable, "-m", "service.adapters.registry_watch", uri, str(CHAMPION_NOTE))
+        watcher = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+        try:
+            await watcher.wait()
+        finally:
+            if watcher.returncode is None:
+                watcher.terminate()
+        log.warning("registry_watcher_ended code=%s", watcher.returncode)
+        await asyncio.sleep(WATCH_LATER)

@@ -12,14 +12,15 @@ from rapidfuzz import process
 from rich.console import Console
 from rich.table import Table
 
-from service.adapters.router_source import NO_CHAMPION, RouterSource
+from service.adapters.registry_watch import look
+from service.adapters.router_source import CHAMPION_NOTE, NO_CHAMPION, RouterSource
 from service.adapters.sql_store import SqlStore
-from service.bootstrap import check_labels
 from service.catalog.coverage import say_described_only, without_examples
 from service.catalog.loader import load_catalog
 from service.errors import ConfigurationError, PointsmanError
 from service.keys import Keys
 from service.listening import require_free_port
+from service.reload import check_labels
 from service.routing.encoder import Encoder
 from service.settings import Settings
 from service.supervisor import service_url
@@ -97,9 +98,10 @@ async def _catalogue(settings: Settings) -> str:
 async def _router(settings: Settings) -> str:
     encoder = await asyncio.to_thread(Encoder, settings.encoder)
     source = RouterSource(settings.mlflow_uri, encoder)
-    router = await asyncio.to_thread(source.load_last_good) or await asyncio.to_thread(source.load_champion)
+    await asyncio.to_thread(look, settings.mlflow_uri, CHAMPION_NOTE)
+    router = await asyncio.to_thread(source.load_noted)
     if router is None:
-        raise ConfigurationError(NO_CHAMPION)
+        raise ConfigurationError(source.noted().problem or NO_CHAMPION)
     catalog, fitted = load_catalog(settings.catalog), router.student.practised
     check_labels(router, catalog)
     described = without_examples(catalog.intent, fitted)

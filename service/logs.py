@@ -5,7 +5,7 @@ import sys
 
 import structlog
 
-from service.ports import AgentCalled, RequestDone, StageDone
+from service.ports import Event, RequestDone
 
 _WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)  # a frame's locals hold user text
 
@@ -50,7 +50,7 @@ class RequestLog:
     def __init__(self) -> None:
         self._log = structlog.stdlib.get_logger("pointsman.request")
 
-    def notice(self, event: StageDone | AgentCalled | RequestDone) -> None:
+    def notice(self, event: Event) -> None:
         """Log a finished request; stages and attempts are in the metrics."""
         if not isinstance(event, RequestDone):
             return

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from service.flows.breaker import BreakerState
-from service.ports import AgentCalled, RequestDone, StageDone
+from service.ports import AgentCalled, Event, RequestDone, RouterTried, StageDone
 from service.programs import Programs
 
 STAGE_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 5.0, 30.0, 120.0)
@@ -59,17 +59,27 @@ class Metrics:
             "orchestrator_decisions_total", "Committed decisions.", ["action", "intent", "agent", "rung"], registry=self.registry
         )
         self._warnings = Counter("orchestrator_warnings_total", "Warnings given in answers.", ["code"], registry=self.registry)
+        self._reloads = Counter(
+            "orchestrator_router_reloads_total",
+            "Router versions that were loaded while serving; `outcome` is served or refused.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        for outcome in ("served", "refused"):
+            self._reloads.labels(outcome)
         loaded = Gauge("orchestrator_router_loaded", "1 when a router version is loaded.", registry=self.registry)
         loaded.set_function(lambda: float(programs.current is not None))
         self.registry.register(_BreakerStates(breakers))
 
-    def notice(self, event: StageDone | AgentCalled | RequestDone) -> None:
+    def notice(self, event: Event) -> None:
         """Record one event."""
         match event:
             case StageDone():
                 self._stage.labels(event.stage, event.outcome).observe(event.seconds)
             case AgentCalled():
                 self._agent.labels(event.agent, event.outcome, event.attempt.value).observe(event.seconds)
+            case RouterTried():
+                self._reloads.labels("served" if event.served else "refused").inc()
             case RequestDone():
                 decision, output = event.receipt.decision, event.receipt.output
                 self._request.labels(output.status.value).observe(output.total_latency_ms / 1_000)

@@ -89,23 +89,43 @@ class Store(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What the registry was last seen to name as champion; None where it names none, or `problem` says why it cannot be asked.
+
+    `asked` is false as long as nobody has asked it yet.
+    """
+
+    version: str | None = None
+    problem: str | None = None
+    asked: bool = False
+
+
 class ProgramSource(Protocol):
-    """Where router versions come from."""
+    """Where router versions come from. Blocking work for a thread; the registry itself is asked by another process."""
 
     def load_last_good(self) -> Router | None:
-        """Load the version that served last, from this machine and quickly; None when there is none. Blocking.
+        """Load the version that served last on this machine; None when there is none.
 
         Raises:
             ConfigurationError: there is one, but it cannot be served.
         """
         ...
 
-    def load_champion(self) -> Router | None:
-        """Load and check the version under the alias `champion`; None when there is none. Blocking.
+    def noted(self) -> Noted:
+        """Return what the registry was last seen to name."""
+        ...
+
+    def load_noted(self) -> Router | None:
+        """Load, check and rehearse that version; None when there is none.
 
         Raises:
-            ConfigurationError: there is one, but it cannot be served; the message says why.
+            ConfigurationError: it cannot be served; the message says why.
         """
+        ...
+
+    def keep(self, router: Router) -> None:
+        """Remember a version that serves, for the next start. Never raises."""
         ...
 
 
@@ -144,9 +164,20 @@ class RequestDone:
     receipt: Receipt
 
 
+@dataclass(frozen=True, slots=True)
+class RouterTried:
+    """A router version was loaded: it serves from now on, or it cannot, and the one before it goes on."""
+
+    version: str | None
+    served: bool
+
+
+Event = StageDone | AgentCalled | RequestDone | RouterTried
+
+
 class Observer(Protocol):
     """Watches; changes nothing. Must not block or raise."""
 
-    def notice(self, event: StageDone | AgentCalled | RequestDone) -> None:
+    def notice(self, event: Event) -> None:
         """Take note of an event."""
         ...

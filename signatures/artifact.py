@@ -45,6 +45,14 @@ class Metric(Contract):
     n: Annotated[int, Field(ge=0)]
 
 
+class Rehearsed(Contract):
+    """A text, and what the version read in it when it was made: a version that reads otherwise is not the one that was tested."""
+
+    text: str
+    label: str
+    probability: float
+
+
 class Manifest(Contract):
     """What a router version is made of and made from."""
 
@@ -58,6 +66,7 @@ class Manifest(Contract):
     data_hash: str
     metrics: dict[str, Metric] = Field(default_factory=dict)
     parent_version: str | None = None
+    rehearsal: tuple[Rehearsed, ...] = ()
     files: dict[FileName, Sha256] = Field(default_factory=dict)
 
 

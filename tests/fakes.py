@@ -15,7 +15,7 @@ from service.errors import ErrorCode, StoreUnavailable
 from service.flows.breaker import IN_A_ROW
 from service.flows.health import Health
 from service.flows.slots import Slots
-from service.ports import AgentCalled, AgentFailure, RequestDone, StageDone
+from service.ports import AgentFailure, Event
 
 
 class MemoryStore:
@@ -138,8 +138,8 @@ class Watcher:
     """`Observer` that keeps every event."""
 
     def __init__(self) -> None:
-        self.events: list[StageDone | AgentCalled | RequestDone] = []
+        self.events: list[Event] = []
 
-    def notice(self, event: StageDone | AgentCalled | RequestDone) -> None:
+    def notice(self, event: Event) -> None:
         """Keep the event."""
         self.events.append(event)

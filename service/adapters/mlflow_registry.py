@@ -75,6 +75,16 @@ class MlflowRegistry:
         """
         return self.under(CHAMPION)
 
+    def champion_number(self) -> str | None:
+        """Return the number under the alias `champion`, without fetching anything; see `champion`."""
+        database = sqlite_path(self._uri)
+        if database is not None and not database.is_file():
+            return None
+        client = self._client()
+        with self._readable() as found:
+            found.append(client.get_model_version_by_alias(MODEL, CHAMPION))
+        return str(found[0].version) if found else None
+
     def under(self, alias: str) -> RegisteredVersion | None:
         """Return the version under an alias; see `champion`."""
         database = sqlite_path(self._uri)

@@ -1,16 +1,19 @@
-"""Router versions for the service: the last good one from disk in milliseconds, else the champion from MLflow in seconds.
+"""Router versions for the service, from this machine's disk: the one that served last, and the one that the registry's alias names.
 
-`var/router/last_good.json` names the folder that served last, so that a start needs no MLflow, and MLflow may be down.
+`var/router/last_good.json` names the folder of the version that served last, so that a start needs no MLflow. `var/router/champion.json`
+says what the registry was last seen to name: `registry_watch.py` and the commands that promote write it, each service looks at it.
 """
 
 import json
 import logging
+import os
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
+from service.adapters.mlflow_registry import RegisteredVersion
 from service.errors import ConfigurationError
+from service.ports import Noted
 from service.programs import Router
 from service.routing.encoder import Encoder
 from service.routing.policy import Policy
@@ -20,6 +23,8 @@ from signatures.artifact import STUDENT, ArtifactError, read_version
 
 log = logging.getLogger(__name__)
 LAST_GOOD = STATE / "router" / "last_good.json"
+CHAMPION_NOTE = STATE / "router" / "champion.json"
+REHEARSAL_TOLERANCE = 0.02  # by which a probability may differ on another processor
 
 NO_CHAMPION = (
     "There is no router version with the alias champion. Run: optimize --bootstrap (with --seed-set FOLDER for a catalogue of your own)"
@@ -27,42 +32,62 @@ NO_CHAMPION = (
 
 
 class RouterSource:
-    """`ProgramSource` over the registry and the last good version."""
+    """`ProgramSource` over two notes on disk."""
 
-    def __init__(self, mlflow_uri: str, encoder: Encoder, *, last_good: Path = LAST_GOOD) -> None:
+    def __init__(self, mlflow_uri: str, encoder: Encoder, *, last_good: Path = LAST_GOOD, champion: Path = CHAMPION_NOTE) -> None:
         self._uri = mlflow_uri
         self._encoder = encoder
         self._last_good = last_good
+        self._champion = champion
 
     def load_last_good(self) -> Router | None:
         """Load the version that served last, if its folder is whole."""
         remembered = recall(self._uri, self._last_good)
-        return self._load(remembered) if remembered is not None else None
+        return self.load(remembered) if remembered is not None else None
 
-    def load_champion(self) -> Router | None:
-        """Load the registry's champion, and remember it where that is possible."""
-        champion = MlflowRegistry(self._uri).champion()
-        if champion is None:
-            return None
-        router = self._load(champion)
+    def noted(self) -> Noted:
+        """Return what the registry was last seen to name."""
+        return read_note(self._uri, self._champion)
+
+    def load_noted(self) -> Router | None:
+        """Load the version that the registry was last seen to name."""
+        version = recall(self._uri, self._champion)
+        return self.load(version) if version is not None else None
+
+    def keep(self, router: Router) -> None:
+        """Remember a version that serves."""
+        version = recall(self._uri, self._champion)
+        if version is None or version.number != router.version:
+            return
         try:
-            remember(self._uri, champion, self._last_good)
+            remember(self._uri, version, self._last_good)
         except OSError as exc:
             log.warning("last_good_not_written: %s", exc)  # a cache that cannot be written must not cost the router
-        return router
 
-    def _load(self, version: RegisteredVersion) -> Router:
+    def load(self, version: RegisteredVersion) -> Router:
+        """Load a version, check that it is what its manifest says, and let it read the texts that it was rehearsed on.
+
+        Raises:
+            ConfigurationError: it cannot be served; the message says why.
+        """
         try:
             content = read_version(version.folder)
             policy = Policy.model_validate(content.policy)
         except (ArtifactError, ValidationError) as exc:
             raise ConfigurationError(f"Router version {version.number} cannot be served: {exc}") from exc
         student = Student.load(version.folder / STUDENT, self._encoder)
+        if set(student.practised) != set(content.manifest.label_set):
+            raise ConfigurationError(f"Router version {version.number} cannot be served: its labels are not those of its manifest.")
+        for rehearsed in content.manifest.rehearsal:
+            label, probability = next(iter(student.read(rehearsed.text).probabilities.items()))
+            if label != rehearsed.label or abs(probability - rehearsed.probability) > REHEARSAL_TOLERANCE:
+                read = f"it reads {rehearsed.text[:60]!r} as {label} ({probability:.2f}), not as {rehearsed.label}"
+                raise ConfigurationError(f"Router version {version.number} cannot be served: {read} ({rehearsed.probability:.2f}).")
         return Router(version.number, student, policy, dict[str, JsonValue](content.programs))
 
 
 def recall(uri: str, path: Path = LAST_GOOD) -> RegisteredVersion | None:
-    """Return the last good version of this registry, if its folder is still there."""
+    """Return the version that a note names, if it is of this registry and its folder is still there."""
     try:
         data = json.loads(path.read_bytes())
         version = RegisteredVersion(str(data["version"]), Path(data["folder"]))
@@ -71,9 +96,31 @@ def recall(uri: str, path: Path = LAST_GOOD) -> RegisteredVersion | None:
     return version if data.get("mlflow_uri") == uri and version.folder.is_dir() else None
 
 
-def remember(uri: str, version: RegisteredVersion, path: Path = LAST_GOOD) -> None:
-    """Note the version that serves, by an atomic replacement."""
+def read_note(uri: str, path: Path = CHAMPION_NOTE) -> Noted:
+    """Return what the registry was last seen to name as champion."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return Noted()
+    if not isinstance(data, dict) or data.get("mlflow_uri") != uri:
+        return Noted()
+    number, problem = data.get("version"), data.get("problem")
+    return Noted(None if number is None else str(number), None if problem is None else str(problem), asked=True)
+
+
+def remember(uri: str, version: RegisteredVersion, path: Path = CHAMPION_NOTE) -> None:
+    """Note a version by an atomic replacement."""
+    _write(path, {"mlflow_uri": uri, "version": version.number, "folder": str(version.folder)})
+
+
+def note_problem(uri: str, problem: str, path: Path = CHAMPION_NOTE) -> None:
+    """Note why the registry names no champion; one that it named before stays."""
+    if recall(uri, path) is None:
+        _write(path, {"mlflow_uri": uri, "version": None, "problem": problem})
+
+
+def _write(path: Path, note: dict[str, str | None]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({"mlflow_uri": uri, "version": version.number, "folder": str(version.folder)}))
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(json.dumps(note))
     partial.replace(path)

@@ -1,0 +1,94 @@
+"""Serving the champion: the last good version at once, then whatever version the registry's alias names, swapped in while requests go on.
+
+A version is loaded into fresh objects on a thread of its own, checked and rehearsed under a time limit, and then one reference is swapped:
+each request keeps the router that it began with. Whatever a version or a registry does, the last good one goes on serving.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from service.catalog.coverage import name_some
+from service.catalog.model import Catalog
+from service.errors import ConfigurationError
+from service.ports import Observer, ProgramSource, RouterTried
+from service.programs import Programs, Router
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS = 1.0  # between looks at what the registry was last seen to name: a small file on this machine
+LOAD_SECONDS = 20.0  # for loading and rehearsing a version
+
+
+class Follower:
+    """Keeps `programs` at the registry's champion. `tried` is set once it is known whether there is one."""
+
+    def __init__(self, source: ProgramSource, programs: Programs, catalog: Catalog, observer: Observer) -> None:
+        self._source, self._programs, self._catalog, self._observer = source, programs, catalog, observer
+        self.tried = asyncio.Event()
+
+    async def follow(self) -> None:
+        """Follow until cancelled. Nothing that goes wrong here ends the service or this task."""
+        await self._serve(self._source.load_last_good)
+        if self._programs.current is not None:
+            self.tried.set()
+        seen, complained = None, None
+        while True:
+            noted = await asyncio.to_thread(self._source.noted)
+            problem = noted.problem
+            if noted.version is not None and noted != seen:
+                seen = noted
+                problem = await self._serve(self._source.load_noted)
+            if noted.asked:
+                self.tried.set()
+            if problem is not None and problem != complained:
+                log.warning("no_champion: %s", problem)
+                complained = problem
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _serve(self, load: Callable[[], Router | None]) -> str | None:
+        """Load a version and serve it; return why not, or None."""
+        before, thread = self._programs.current, ThreadPoolExecutor(1, thread_name_prefix="router-load")
+        try:
+            async with asyncio.timeout(LOAD_SECONDS):
+                router = await asyncio.get_running_loop().run_in_executor(thread, _for_catalog, load, self._catalog)
+        except TimeoutError:
+            problem = f"A router version was not ready within {LOAD_SECONDS:.0f} s."
+        except Exception as exc:  # noqa: BLE001  # whatever a version does, the service goes on
+            problem = f"{type(exc).__name__}: {exc}"
+        else:
+            if router is None or (before is not None and before.version == router.version):
+                return None
+            self._programs.swap(router)
+            self._observer.notice(RouterTried(router.version, served=True))
+            log.info("router_loaded version=%s", router.version)
+            await asyncio.to_thread(self._source.keep, router)
+            return None
+        finally:
+            thread.shutdown(wait=False)  # a load that hangs keeps its thread, and nobody waits for it
+        self._observer.notice(RouterTried(None, served=False))
+        return problem
+
+
+def _for_catalog(load: Callable[[], Router | None], catalog: Catalog) -> Router | None:
+    """Load a version that knows the catalogue's intents: those that it was fitted on, and the others from their descriptions."""
+    router = load()
+    if router is None:
+        return None
+    check_labels(router, catalog)
+    return replace(router, student=router.student.knowing(catalog.words))
+
+
+def check_labels(router: Router, catalog: Catalog) -> None:
+    """Check that the catalogue knows every intent that the router can choose.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    unknown = sorted(set(router.student.practised) - set(catalog.intent))
+    if unknown:
+        raise ConfigurationError(
+            f"Router {router.version} was fitted for intents that the catalogue lacks: {name_some(unknown)}. "
+            "Fit and serve one for this catalogue with: optimize --bootstrap --seed-set FOLDER --promote"
+        )
