@@ -86,7 +86,7 @@ def test_versions_follow_each_other_and_only_promotion_moves_the_champion(folder
     """Champion, challenger, nothing when there is one (even when only the registry knows), and champion by --promote."""
     first = optimize(folder)
     second = optimize(folder)
-    (folder / "var/router/last_good.json").unlink()
+    (folder / "var/router/champion.json").unlink()
     skipped = optimize(folder, "--if-missing")
     third = optimize(folder, "--promote", "--risk-target", "0.1")
 
@@ -94,7 +94,7 @@ def test_versions_follow_each_other_and_only_promotion_moves_the_champion(folder
     assert (second["version"], second["alias"]) == ("2", "challenger")
     assert skipped == {}
     assert (third["version"], third["alias"], third["policy"]["risk_target"]) == ("3", "champion", 0.1)
-    assert json.loads((folder / "var/router/last_good.json").read_text())["version"] == "3"
+    assert json.loads((folder / "var/router/champion.json").read_text())["version"] == "3"
 
 
 def test_a_router_of_other_intents_is_named_by_doctor_and_not_served(folder: Path) -> None:
@@ -119,7 +119,7 @@ def test_an_intent_without_requests_is_named_by_doctor_as_a_note(folder: Path) -
 
 def test_a_champion_of_an_older_format_is_replaced_where_one_is_needed(folder: Path) -> None:
     """After an upgrade `make run` must end with a router that can be served."""
-    before = json.loads((folder / "var/router/last_good.json").read_text())
+    before = json.loads((folder / "var/router/champion.json").read_text())
     student = Path(before["folder"]) / STUDENT
     save_file({"coef": np.zeros(1, np.float32)}, student, metadata={"config": json.dumps({"format": 1, "encoder": "x"})})
 
