@@ -77,8 +77,7 @@ class MlflowRegistry:
 
     def champion_number(self) -> str | None:
         """Return the number under the alias `champion`, without fetching anything; see `champion`."""
-        database = sqlite_path(self._uri)
-        if database is not None and not database.is_file():
+        if not self._exists():
             return None
         client = self._client()
         with self._readable() as found:
@@ -87,9 +86,8 @@ class MlflowRegistry:
 
     def under(self, alias: str) -> RegisteredVersion | None:
         """Return the version under an alias; see `champion`."""
-        database = sqlite_path(self._uri)
-        if database is not None and not database.is_file():
-            return None  # reading must not create a store
+        if not self._exists():
+            return None
         client = self._client()
         with self._readable() as found:
             version = client.get_model_version_by_alias(MODEL, alias)
@@ -98,6 +96,8 @@ class MlflowRegistry:
 
     def version(self, number: str) -> RegisteredVersion | None:
         """Return a version by its number, or None; see `champion`."""
+        if not self._exists():
+            return None
         client = self._client()
         with self._readable() as found:
             found.append(client.get_model_version(MODEL, number))
@@ -105,6 +105,8 @@ class MlflowRegistry:
 
     def versions(self) -> list[ListedVersion]:
         """Return all versions, the newest first."""
+        if not self._exists():
+            return []
         client = self._client()
         with self._readable() as found:
             aliases: dict[str, list[str]] = {}
@@ -173,6 +175,11 @@ class MlflowRegistry:
             return Path(download_artifacts(run_id=run_id, artifact_path=path, tracking_uri=self._uri))
         except (MlflowException, OSError):
             return None
+
+    def _exists(self) -> bool:
+        """Say whether there may be a store: reading must not create one."""
+        database = sqlite_path(self._uri)
+        return database is None or database.is_file()
 
     @contextmanager
     def _readable(self) -> Iterator[list[Any]]:
