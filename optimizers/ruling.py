@@ -65,7 +65,7 @@ class Rules(Contract):
     off_policy: Weight = Weight.ADVISORY
     shadow: Weight = Weight.SKIPPED
     canary: Weight = Weight.SKIPPED
-    significance: Annotated[float, Field(gt=0.0, le=0.5)] = 0.025
+    significance: Annotated[float, Field(gt=0.0, le=0.5)] = 0.04
     slice_significance: Annotated[float, Field(gt=0.0, le=0.5)] = 0.05
     least_test: Annotated[int, Field(ge=1)] = 100
     shadow_least: Annotated[int, Field(ge=1)] = 200
