@@ -110,13 +110,13 @@ def write_catalog(folder: Path, labels: Sequence[str], port: int) -> None:
         {
             "name": name,
             "tier": 3,
-            "description": f"Does {words(name)}.",
+            "description": f"Sees to {words(name)}.",
             "urls": [f"http://127.0.0.1:{port}/agents/{name}"],
             "receives": ["raw_query"],
         }
         for name in labels
     ]
-    intents = [{"name": n, "description": f"About {words(n)}.", "wish": f"see to {words(n)}", "primary_agent": n} for n in labels]
+    intents = [{"name": n, "description": f"Requests about {words(n)}.", "wish": f"see to {words(n)}", "primary_agent": n} for n in labels]
     tiers = {3: {"timeout_ms": 20_000, "max_retries": 0, "fallback": "template"}}
     files = {
         "agents": {"default_agent": labels[0], "template_text": "Nobody could. Ask to {wishes}.", "tiers": tiers, "agents": agents},
@@ -168,8 +168,9 @@ def accuracy(student: Student, rows: Sequence[Row], encodings: Sequence[Encoding
 def optimize(folder: Path, environment: dict[str, str], *arguments: str) -> dict[str, object]:
     """Run the optimizer as an operator does, and return what it prints for programs."""
     command = [sys.executable, "-m", "optimizers.cli", *arguments, "--json"]
-    with (folder / "optimize.log").open("a") as log:
-        done = subprocess.run(command, cwd=folder, env=os.environ | environment, stdout=subprocess.PIPE, stderr=log, text=True, check=True)
+    done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
     return dict(json.loads(done.stdout))
 
 
