@@ -13,6 +13,7 @@ from optimizers.student import Logged
 from service.routing.student import OUT_OF_SCOPE
 
 MOST_TEXTS = 8_000  # that one fit learns from, beside the labelled requests
+FEWEST_TEXTS = 5  # that were said to have an intent, before one without labelled requests is learned
 SOURCES = {"correction": "corrected", "choice": "chosen", "caller": "caller", "lm": "lm"}  # of claims, and the column of each
 NAMES_AN_AGENT = ("correction",)
 
@@ -47,7 +48,8 @@ def learn_from(observations: pa.Table, serves: Mapping[str, str], *, most: int =
     place[kept] = np.arange(len(kept))
     of_kept = place[columns.text] >= 0
     texts, sessions = ([of[i] for i in kept] for of in (columns.texts, columns.sessions))
-    return Logged(tuple(texts), tuple(sessions), lambda labels: _evidence(columns, place, of_kept, labels, serves))
+    spoken_of = _spoken_of(columns, of_kept, serves)
+    return Logged(tuple(texts), tuple(sessions), lambda labels: _evidence(columns, place, of_kept, labels, serves), spoken_of)
 
 
 def read_columns(observations: pa.Table) -> Columns:
@@ -64,6 +66,18 @@ def read_columns(observations: pa.Table) -> Columns:
         codes={name: observations[name].to_numpy().astype(np.int64) for name in ("outcome", "rating", "again")},
         claims={source: tuple(observations[column].to_pylist()) for source, column in SOURCES.items()},
     )
+
+
+def _spoken_of(columns: Columns, kept: npt.NDArray[np.bool_], serves: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the intents that enough different texts were said to have; a correction speaks of all intents of the agent that it names."""
+    texts: dict[str, set[int]] = {}
+    for source in ("correction", "choice"):
+        for row in np.flatnonzero(kept):
+            name = columns.claims[source][row]
+            meant = [i for i, agent in serves.items() if agent == name] if source in NAMES_AN_AGENT else [i for i in serves if i == name]
+            for intent in meant if name is not None else ():
+                texts.setdefault(intent, set()).add(int(columns.text[row]))
+    return tuple(sorted(intent for intent, of in texts.items() if len(of) >= FEWEST_TEXTS))
 
 
 def _most_telling(columns: Columns, most: int) -> Indices:
@@ -98,7 +112,8 @@ def _claims(
 ) -> Claims:
     """Return what a source claimed; of what no label stands for, nothing can be learned."""
     meant = own if source in NAMES_AN_AGENT else labels
-    said = [(place[columns.text[i]], columns.claims[source][i]) for i in rows if columns.claims[source][i] in meant]
+    known = {name for name in meant if name is not None}
+    said = [(place[columns.text[i]], columns.claims[source][i]) for i in rows if columns.claims[source][i] in known]
     fits = np.array([[name == label for label in meant] for _, name in said], bool).reshape(len(said), len(labels))
     others = agents - 1 if source in NAMES_AN_AGENT else len(labels) - 1
     return Claims(np.array([row for row, _ in said], np.int64), fits, max(1, others))

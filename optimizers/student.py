@@ -43,11 +43,13 @@ class Logged:
         texts: none twice, and none among the labelled ones.
         sessions: whose they are; what one user says is held out together.
         evidence: what was observed of them, for these labels in this order.
+        labels: those that enough of them were said to have, so that they are learned even where no labelled request has them.
     """
 
     texts: tuple[str, ...]
     sessions: tuple[str, ...]
     evidence: Callable[[Sequence[str]], Evidence]
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ def fit(
     Raises:
         ValueError: fewer than two in-scope labels, or, without validation rows, a label with a single text.
     """
-    labels = _labels(rows, need_two=not validation)
+    labels = tuple(sorted({*_labels(rows, need_two=not validation), *(logged.labels if logged else ())}))
     rows = _thin(rows, seed)
     words = {label: (descriptions or {}).get(label) or describe(label) for label in labels if label != OUT_OF_SCOPE}
     progress(f"encoding {len(rows) + (len(logged.texts) if logged else 0)} texts")
