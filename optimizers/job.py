@@ -64,9 +64,7 @@ def bootstrap(
     rows = read_rows(seed_set)
     test = read_rows(golden) if golden is not None else []
     require_known([*rows, *test], descriptions)
-    leaked = {r.key for r in rows} & {r.key for r in test}
-    if leaked:
-        raise ValueError(f"{len(leaked)} golden texts are in the seed set too, such as {min(leaked)!r}. Take them out of one.")
+    require_apart(rows, test)
     fitted = fit(rows, encoder, descriptions=descriptions, seed=SEED, progress=progress)
     held_out = read_held_out(fitted)
     progress("fitting the policy")
@@ -93,6 +91,13 @@ def require_known(rows: Sequence[Row], intents: Iterable[str]) -> None:
             "No service would load such a router. Correct the labels, add the intents to the catalogue, or set POINTSMAN_CATALOG to the "
             "folder of the one that has them."
         )
+
+
+def require_apart(rows: Sequence[Row], golden: Sequence[Row]) -> None:
+    """Refuse golden texts that are fitted on: they would test nothing."""
+    leaked = {r.key for r in rows} & {r.key for r in golden}
+    if leaked:
+        raise ValueError(f"{len(leaked)} golden texts are in the seed set too, such as {min(leaked)!r}. Take them out of one.")
 
 
 def rehearse(student: Student, texts: Sequence[str]) -> tuple[Rehearsed, ...]:

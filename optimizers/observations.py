@@ -63,8 +63,9 @@ def observe(batches: Iterable[pa.RecordBatch], scrub: Scrub) -> Iterator[Observe
                 left_out[reason] += 1
                 continue
             found.append(_observation(signal, scrub, scrubbed))
-        arrays = [pa.array(c, f.type) for c, f in zip(zip(*found, strict=True), SCHEMA, strict=True)] if found else []
-        yield Observed(pa.record_batch(arrays, schema=SCHEMA) if found else SCHEMA.empty_table().to_batches()[0], left_out)
+        values_of = zip(*found, strict=True) if found else ((),) * len(SCHEMA)
+        arrays = [pa.array(values, field.type) for values, field in zip(values_of, SCHEMA, strict=True)]
+        yield Observed(pa.record_batch(arrays, schema=SCHEMA), left_out)
 
 
 def why_not(signal: Signal) -> str | None:

@@ -12,7 +12,7 @@ from optimizers.court import Comparison, judge_integrity, judge_off_policy, judg
 from optimizers.dataset import Row, read_rows
 from optimizers.evaluate import Figure
 from optimizers.evidence import learn_from
-from optimizers.job import SEED, register, require_known
+from optimizers.job import SEED, register, require_apart, require_known
 from optimizers.observations import observe
 from optimizers.policy import fit_policy, read_held_out
 from optimizers.ruling import Finding, Rules, Ruling, Verdict
@@ -94,6 +94,7 @@ def optimize_routing(order: Order, encoder: Encoder, catalog: Catalog, progress:
     if not labelled:
         raise ConfigurationError(f"Router version {champion.number} does not come with its labelled requests. Name them with --seed-set.")
     require_known([*labelled, *golden], catalog.intent)
+    require_apart(labelled, golden)
     progress("reading the signals")
     dataset = _gather(order, labelled, golden)
     serves = {intent.name: intent.primary_agent for intent in catalog.intents}

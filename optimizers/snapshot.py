@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ _WHOLE = 2**64
 Indices = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
     """A dataset.
 
@@ -55,7 +56,7 @@ class Snapshot:
         """Return the observations of some splits."""
         return self.observations.filter(pc.is_in(self.observations["split"], pa.array(splits, pa.int8())))
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The SHA-256 of everything in it, whatever the order of the rows."""
         digest = hashlib.sha256(hash_rows(self.labelled).encode())

@@ -189,6 +189,14 @@ def test_the_digest_is_of_the_content_and_not_of_its_order(tmp_path: Path) -> No
     assert sum(manifest["observations"][name] for name in SPLITS) == 30  # type: ignore[index, call-overload]
 
 
+def test_a_log_that_teaches_nothing_is_a_dataset_without_observations() -> None:
+    """A whole batch of such signals is no error: a log begins like that."""
+    made = build({"rung": "rules"}, {"from_history": True})
+
+    assert (made.observations.num_rows, sum(made.left_out.values())) == (0, 2)
+    assert made.manifest()["sessions"] == 0
+
+
 def test_an_empty_log_is_a_dataset_of_labelled_requests() -> None:
     """The first run has no signals yet."""
     made = build_snapshot([], (Row("is there drift", "drift_check"),), frozenset(), Scrubber())
