@@ -6,6 +6,7 @@ each request keeps the router that it began with. Whatever a version or a regist
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,6 +20,7 @@ from service.programs import Programs, Router
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0  # between looks at what the registry was last seen to name: a small file on this machine
 LOAD_SECONDS = 20.0  # for loading and rehearsing a version
+RETRY_SECONDS = 60.0  # until a version that could not be served is tried again: a disk that was away may be back
 
 
 class Follower:
@@ -33,19 +35,24 @@ class Follower:
         await self._serve(self._source.load_last_good)
         if self._programs.current is not None:
             self.tried.set()
-        seen, complained = None, None
+        refused, again_at, complained = None, 0.0, None
         while True:
             noted = await asyncio.to_thread(self._source.noted)
-            problem = noted.problem
-            if noted.version is not None and noted != seen:
-                seen = noted
+            problem, now = noted.problem, time.monotonic()
+            if noted.version not in (None, self._version) and (noted != refused or now >= again_at):
                 problem = await self._serve(self._source.load_noted)
+                refused, again_at = (noted, now + RETRY_SECONDS) if problem is not None else (None, 0.0)
             if noted.asked:
                 self.tried.set()
             if problem is not None and problem != complained:
                 log.warning("no_champion: %s", problem)
                 complained = problem
             await asyncio.sleep(LOOK_SECONDS)
+
+    @property
+    def _version(self) -> str | None:
+        current = self._programs.current
+        return current.version if current is not None else None
 
     async def _serve(self, load: Callable[[], Router | None]) -> str | None:
         """Load a version and serve it; return why not, or None."""

@@ -166,6 +166,31 @@ async def test_a_version_that_cannot_be_served_changes_nothing(fault: Exception,
     assert programs.current is not None
 
 
+async def test_a_version_that_could_not_be_served_for_a_while_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that was away may be back; without it a service that has no router would never get one."""
+    monkeypatch.setattr(reload, "RETRY_SECONDS", 0.05)
+    source = Source(None, names("2"), versions={"2": OSError("away")})
+
+    def mended(_: Follower) -> bool:
+        if source.loads >= 2:
+            source.versions["2"] = a_router("2")
+        return "2" in source.kept
+
+    programs, _, events = await follow(source, mended)
+
+    assert tried(events)[:2] == [RouterTried(None, served=False)] * 2
+    assert programs.current is not None
+
+
+async def test_the_version_that_serves_is_not_loaded_again() -> None:
+    """A start with a last good version that is the champion still loads it once."""
+    source = Source(a_router("1"), names("1"))
+
+    await follow(source, lambda it: it.tried.is_set())
+
+    assert source.loads == 0
+
+
 async def test_a_version_that_hangs_is_given_up() -> None:
     """The last good one goes on, and later versions are not held up."""
     gate = threading.Event()
