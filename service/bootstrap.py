@@ -240,18 +240,11 @@ async def _predictors(settings: Settings) -> AsyncIterator[Predictors | None]:
         yield None
         return
     from service.adapters.dspy_predictors import DspyPredictors
-    from service.adapters.local_lm import LMEndpoint, LocalLM
+    from service.adapters.lm_client import open_endpoints
 
-    names = {name for name in (settings.lm, settings.lm_light, settings.lm_strong) if name is not None}
-    key = settings.lm_api_key.get_secret_value() if settings.lm_api_key else None
-    endpoints = {name: LMEndpoint(name, settings.lm_api_base, key) for name in names if name != LOCAL_LM}
     async with AsyncExitStack() as stack:
-        if LOCAL_LM in names:
-            local = LocalLM(settings.lm_gguf)
-            stack.push_async_callback(local.close)
-            endpoints[LOCAL_LM] = await local.start()
-        light, strong = (endpoints[name] if name else None for name in (settings.lm_light, settings.lm_strong))
-        predictors = DspyPredictors(endpoints[settings.lm], light=light, strong=strong)
+        light, primary, strong = await stack.enter_async_context(open_endpoints(settings))
+        predictors = DspyPredictors(primary, light=light, strong=strong)
         stack.push_async_callback(predictors.close)
         try:
             await predictors.warm()

@@ -4,15 +4,15 @@ DSPy is imported on the first use (or by `warm`), in the LM thread, because it t
 globally: every call runs in a `dspy.context` with LM and adapter, without trace and history. It knows no stage and no policy.
 """
 
-import os
 from collections import OrderedDict
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from service.adapters.lm_breaker import Breaker
+from service.adapters.lm_client import make_lm
 from service.adapters.lm_failures import FailureReason, classify, failure
 from service.adapters.lm_loop import LMLoop
-from service.adapters.local_lm import PROVIDER, LMEndpoint, register_provider
+from service.adapters.local_lm import PROVIDER, LMEndpoint
 from service.adapters.number_check import foreign_numbers
 from service.contracts.lm import AgentOption, Finding, LMFailure, LMQuestion, LMVerdict
 from signatures.inventory import ModelClass
@@ -161,26 +161,12 @@ def _tell(breaker: Breaker, answer: object, timeout: float) -> None:
 
 
 def _make_model(endpoint: LMEndpoint) -> "Model":
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")  # else DSPy fetches a price list on the first call
-    import dspy
-    from dspy.utils.exceptions import LMError
-
     from signatures.prompting import Model, style_for
 
+    lm = make_lm(endpoint)
+    import dspy
+
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-    if endpoint.model.startswith(f"{PROVIDER}/") and endpoint.api_base is not None:
-        register_provider(endpoint.api_base)
-    # An address of our own comes with a key of our own: never send there what the environment holds for the provider.
-    address = {} if endpoint.api_base is None else {"api_base": endpoint.api_base, "api_key": endpoint.api_key or "none"}
-    if endpoint.api_base is None and endpoint.api_key is not None:
-        address = {"api_key": endpoint.api_key}
-    options: dict[str, Any] = {"cache": False, "num_retries": 0, **address}
-    lm = dspy.LM(endpoint.model, engine="lm15", **options)
-    try:
-        _ = lm.supports_response_schema  # resolves the model string without network
-    except LMError:
-        # Naming the engine keeps variables such as OPENAI_API_BASE from choosing it.
-        lm = dspy.LM(endpoint.model, engine="litellm", **options)
     return Model(lm, style_for(endpoint.model))
 
 

@@ -13,6 +13,7 @@ from service.routing.encoder import Encoding
 from service.routing.hearing import Heard, hear
 from service.routing.history import History, Said
 from service.routing.language import foreign_language
+from service.routing.lm_question import EXAMPLES
 from service.routing.replies import Reply
 from service.routing.student import Example, Reading, Student
 from service.routing.wishes import Wishes, agree, texts, understand
@@ -22,7 +23,6 @@ TRUSTED_CALLER = 0.7  # a caller's unflagged intent is taken from this confidenc
 AMBIGUOUS_CALLER = 0.5  # how much an intent that the caller itself flags as ambiguous can weigh at most
 CLAUSE_TOKENS = 48
 WORDS_OF_A_LANGUAGE = 3  # from which a language can be told
-EXAMPLES = 6
 LISTED = 50  # candidates that are written down, of a catalogue that may have thousands
 
 

@@ -9,12 +9,13 @@ from uuid import UUID, uuid4
 
 from service.catalog.model import Catalog
 from service.contracts.decision import Action, RouteDecision, Rung
-from service.contracts.lm import AgentOption, LabelledExample, LMFailure, LMQuestion, LMVerdict
+from service.contracts.lm import AgentOption, LMFailure, LMVerdict
 from service.contracts.notice import INTENT_FROM_HISTORY, LANGUAGE_NOT_READ, Notice
 from service.deadline import Deadline
 from service.errors import ErrorCode
 from service.ports import Predictors
 from service.programs import Router
+from service.routing.lm_question import ask_about
 from service.routing.plain import plainly_agrees, plainly_commands
 from service.routing.policy import Policy, Step
 from service.routing.replies import Reply, ask
@@ -253,26 +254,20 @@ class Route:
         timeout = deadline.left - LM_RESERVE
         if timeout <= 0.0:
             return LMFailure(reason="timeout", detail="no time is left for it")
-        question = LMQuestion(
-            query=admitted.text,
-            history=admitted.history,
-            entities=understanding.entities,
-            options=tuple(self._option(c.intent) for c in understanding.candidates[: router.policy.shortlist]),
-            examples=tuple(
-                LabelledExample(text=e.text, intent=e.label, agent=self._catalog.intent[e.label].primary_agent)
-                for e in understanding.examples()
-            ),
+        question = ask_about(
+            admitted.text,
+            [c.intent for c in understanding.candidates[: router.policy.shortlist]],
+            understanding.examples(),
+            self._catalog,
             router_version=router.version,
             programs=router.programs,
+            history=admitted.history,
+            entities=understanding.entities,
         )
         verdict = await self._predictors.route(question, timeout=timeout)
         if isinstance(verdict, LMVerdict) and not _keeps_to(question.options, verdict):
             return LMFailure(reason="invalid_output", detail="it chose something that was not among its options")
         return verdict
-
-    def _option(self, intent: str) -> AgentOption:
-        spec = self._catalog.intent[intent]
-        return AgentOption(name=spec.primary_agent, intent=intent, description=spec.description)
 
     def _clarifying_question(self, understanding: Understanding) -> str:
         return self._question([c.intent for c in understanding.candidates[:NAMED_CANDIDATES]])
