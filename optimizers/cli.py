@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from optimizers.order import AUTO, OPTIMIZERS, SIGNATURES, Order, Wish
+from optimizers.programs_cli import improve_programs
 from optimizers.progress import shown
 from optimizers.ruling import Rules
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
@@ -44,7 +46,7 @@ def optimize(
         bool, typer.Option("--bootstrap", help="Fit a router from the seed set; it is champion when it is the first.")
     ] = False,
     signature: Annotated[
-        str | None, typer.Option(help="Make a better version of this from what happened since, and let the court decide: routing.")
+        str | None, typer.Option(help="Make a better version of this and let the court decide: routing, or intent with an LM.")
     ] = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing when there is a champion that can be served.")] = False,
     seed_set: Annotated[
@@ -58,20 +60,35 @@ def optimize(
     since: Annotated[datetime | None, typer.Option(help="Use signals from this day or instant on (UTC).")] = None,
     rules: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML with what the court asks for: docs/learning.md.")] = None,
     promote: Annotated[bool, typer.Option("--promote", help="Make it champion even when there is one, without further evidence.")] = False,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(help="student (default without an LM), miprov2 (default with one), bootstrap or gepa."),
+    ] = None,
+    lm: Annotated[str | None, typer.Option(help="LM whose programs are made better; default: POINTSMAN_LM.")] = None,
+    auto: Annotated[str, typer.Option(help="How long an LM's programs are searched: light, medium or heavy.")] = "light",
+    budget_calls: Annotated[int | None, typer.Option(min=1, help="Most calls of the LM.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(min=0.0, help="Most that the LM may cost, by LiteLLM's price list.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask nobody: say how many calls it needs, and what they cost.")] = False,
     risk_target: Annotated[float, typer.Option(min=0.001, max=0.5, help="Largest share of errors where the student acts alone.")] = 0.02,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Make Pointsman's router better. `--bootstrap` makes the first version from labelled requests, `--signature routing` later ones."""
     if bootstrap == (signature is not None):
         raise _exit("Say either --bootstrap or --signature routing.")
-    if signature not in (None, "routing"):
-        raise _exit(f"There is nothing to optimize by the name {signature!r}. Known: routing.")
     try:
         settings = read_settings()
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
+    if lm is not None:
+        settings = settings.model_copy(update={"lm": lm, "lm_light": None, "lm_strong": None})
     if signature is not None:
-        _challenge(settings, seed_set, golden, since, _read_rules(rules), risk_target, as_json)
+        optimizer = optimizer or ("student" if settings.lm is None else "miprov2")
+        order = _order(settings, seed_set, golden, since, _read_rules(rules), risk_target)
+        wish = _wish(signature, optimizer, auto, budget_calls, budget_usd)
+        if wish is None:
+            _challenge(settings, order, as_json)
+        else:
+            improve_programs(settings, order, wish, dry_run=dry_run, as_json=as_json)
         return
     if if_missing and (champion := find_champion(settings.mlflow_uri)) is not None:
         if Student.is_current(champion.folder / STUDENT, NAME if settings.encoder is None else None):
@@ -107,30 +124,45 @@ def _bootstrap(settings: Settings, seed_set: Path, golden: Path | None, risk_tar
     _show(made, as_json, time.monotonic() - started)
 
 
-def _challenge(
-    settings: Settings, seed_set: Path | None, golden: Path | None, since: datetime | None, rules: Rules, risk_target: float, as_json: bool
-) -> None:
-    from optimizers import routing_job
+def _order(
+    settings: Settings, seed_set: Path | None, golden: Path | None, since: datetime | None, rules: Rules, risk_target: float
+) -> Order:
+    return Order(
+        mlflow_uri=settings.mlflow_uri,
+        database_url=settings.database_url,
+        rules=rules,
+        risk_target=risk_target,
+        seed_set=seed_set,
+        golden=golden or (GOLDEN if seed_set is None and GOLDEN.is_file() and settings.catalog is None else None),
+        since=since.replace(tzinfo=UTC) if since is not None and since.tzinfo is None else since,
+    )
+
+
+def _wish(signature: str, optimizer: str, auto: str, budget_calls: int | None, budget_usd: float | None) -> Wish | None:
+    """Return what is wished of programs, or None where it is the student that is to be fitted."""
+    if optimizer not in OPTIMIZERS:
+        raise _exit(f"There is no optimizer {optimizer!r}. Known: {', '.join(OPTIMIZERS)}.")
+    if optimizer == "student":
+        if signature != "routing":
+            raise _exit(f"The student has no part in the signature {signature!r}; an LM has. Set POINTSMAN_LM or --lm.")
+        return None
+    if signature not in SIGNATURES:
+        raise _exit(f"There is nothing to optimize by the name {signature!r}. Known: {', '.join(SIGNATURES)}.")
+    if auto not in AUTO:
+        raise _exit(f"--auto is one of {', '.join(AUTO)}, not {auto!r}.")
+    return Wish(signature, optimizer, auto, budget_calls, budget_usd)
+
+
+def _challenge(settings: Settings, order: Order, as_json: bool) -> None:
+    from optimizers import routing_job  # scikit-learn and SciPy take seconds to import
     from optimizers.hearing import show_hearing
     from service.routing.encoder import Encoder
 
     started = time.monotonic()
     with shown(err) as progress:
         try:
-            heard = routing_job.optimize_routing(
-                routing_job.Order(
-                    mlflow_uri=settings.mlflow_uri,
-                    database_url=settings.database_url,
-                    rules=rules,
-                    risk_target=risk_target,
-                    seed_set=seed_set,
-                    golden=golden or (GOLDEN if seed_set is None and GOLDEN.is_file() and settings.catalog is None else None),
-                    since=since.replace(tzinfo=UTC) if since is not None and since.tzinfo is None else since,
-                ),
-                Encoder(settings.encoder, threads=os.cpu_count() or 1),
-                load_catalog(settings.catalog),
-                progress,
-            )
+            encoder = Encoder(settings.encoder, threads=os.cpu_count() or 1)
+            heard = routing_job.optimize_routing(order, encoder, load_catalog(settings.catalog), progress)
         except (ValueError, FileNotFoundError, ConfigurationError, StoreUnavailable) as exc:
             raise _exit(str(exc)) from exc
     if as_json:

@@ -9,6 +9,7 @@ from rich.table import Table
 from optimizers.ruling import Found, Ruling, Verdict
 
 if TYPE_CHECKING:
+    from optimizers.program_job import Searched
     from optimizers.routing_job import Hearing
 
 MARKS = {Found.FOR: "for", Found.AGAINST: "against", Found.NO_VERDICT: "no verdict", Found.PENDING: "waits", Found.SKIPPED: "skipped"}
@@ -26,6 +27,23 @@ def show_hearing(out: Console, heard: "Hearing", seconds: float) -> None:
     left_out = f"{_total(data['left_out'])} signals teach nothing"
     out.print(f"Router version {heard.version.number}, from {learned} ({left_out}), {seconds:.0f} s", highlight=False, soft_wrap=True)
     show_verdict(out, heard.verdict)
+
+
+def show_search(out: Console, searched: "Searched") -> None:
+    """Print what the search did."""
+    full = [trial for trial in searched.trials if trial.full]
+    spent = searched.spent
+    found = f"from {full[0].score:.1%} to {max(t.score for t in full):.1%} of {full[0].n} validation questions" if full else "nothing"
+    cost = "" if not spent.usd else f", {spent.usd:.2f} USD"
+    tokens = spent.input_tokens + spent.output_tokens
+    out.print(
+        f"{searched.wish.optimizer} on {searched.lm}: {found} in {len(searched.trials)} trials; {spent.calls} calls"
+        f" ({spent.failures} failed), {tokens:,} tokens{cost}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if searched.ended_early is not None:
+        out.print(f"The search ended early: {searched.ended_early}.", highlight=False, soft_wrap=True)
 
 
 def show_verdict(out: Console, verdict: Verdict) -> None:

@@ -11,10 +11,11 @@ from optimizers.evaluate import Figure, Report, evaluate
 from optimizers.policy import fit_policy, read_held_out
 from optimizers.several import fit_several
 from optimizers.snapshot import DATASET, Snapshot, labelled_only
-from optimizers.student import Fit, fit
+from optimizers.student import fit
 from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import remember
 from service.catalog.coverage import name_some, without_examples
+from service.contracts.model import JsonObject
 from service.routing.encoder import Encoder
 from service.routing.policy import Policy
 from service.routing.student import OUT_OF_SCOPE, Student
@@ -77,7 +78,8 @@ def bootstrap(
     progress("registering in MLflow (a new store takes some seconds)")
     figures = {"cross_fitted_accuracy": cross_fitted, **{f"golden_{n}": f for n, f in (report.figures() if report else {}).items()}}
     dataset = labelled_only(rows)
-    registered, alias = register(fitted, policy, figures, dataset, mlflow_uri=mlflow_uri, job="bootstrap", parent=None, promote=promote)
+    made = Made(fitted.student, policy, fitted.rows, {}, None)
+    registered, alias = register(made, figures, dataset, mlflow_uri=mlflow_uri, job="bootstrap", parent=None, promote=promote)
     return Bootstrapped(registered, alias, policy, cross_fitted, report, without_examples(descriptions, fitted.student.labels))
 
 
@@ -106,9 +108,25 @@ def rehearse(student: Student, texts: Sequence[str]) -> tuple[Rehearsed, ...]:
     return tuple(Rehearsed(text=t, label=label, probability=p) for t, (label, p) in zip(texts, readings, strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A router version that is to be registered.
+
+    Attributes:
+        rows: what the student was fitted on; some of it is rehearsed.
+        programs: optimized program states by signature name.
+        lm: the language model that the programs were optimized for.
+    """
+
+    student: Student
+    policy: Policy
+    rows: Sequence[Row]
+    programs: Mapping[str, JsonObject]
+    lm: str | None
+
+
 def register(
-    fitted: Fit,
-    policy: Policy,
+    made: Made,
     figures: Mapping[str, Figure],
     dataset: Snapshot,
     *,
@@ -119,23 +137,24 @@ def register(
 ) -> tuple[RegisteredVersion, str]:
     """Write a router version with the dataset that it was made from, register it, and return it with its alias."""
     manifest = Manifest(
-        label_set=fitted.student.labels,
+        label_set=made.student.labels,
         adapter="json",
+        lm=made.lm,
         dspy_version=version("dspy"),
         seed=SEED,
         data_hash=dataset.digest,
         metrics={name: Metric(value=f.value, low=f.low, high=f.high, n=f.n) for name, f in figures.items()},
         parent_version=parent,
-        rehearsal=rehearse(fitted.student, [row.text for row in fitted.rows[:: max(1, len(fitted.rows) // REHEARSED)][:REHEARSED]]),
+        rehearsal=rehearse(made.student, [row.text for row in made.rows[:: max(1, len(made.rows) // REHEARSED)][:REHEARSED]]),
     )
     registry = MlflowRegistry(mlflow_uri)
     with tempfile.TemporaryDirectory(prefix="pointsman-router-") as scratch:
-        fitted.student.save(Path(scratch) / STUDENT)
+        made.student.save(Path(scratch) / STUDENT)
         folder, data = Path(scratch) / "version", Path(scratch) / DATASET
         student = (Path(scratch) / STUDENT).read_bytes()
-        write_version(folder, manifest, student=student, policy=policy.model_dump(mode="json"), programs={})
+        write_version(folder, manifest, student=student, policy=made.policy.model_dump(mode="json"), programs=made.programs)
         dataset.write(data)
-        params = {"job": job, "data_hash": manifest.data_hash, "seed": str(SEED), "labels": str(len(fitted.student.labels))}
+        params = {"job": job, "data_hash": manifest.data_hash, "seed": str(SEED), "labels": str(len(made.student.labels))}
         params |= {"parent": parent} if parent is not None else {}
         values = {name: f.value for name, f in figures.items()}
         registered = registry.register(folder, params=params, metrics=values, promote=promote, attached={DATASET: data})

@@ -11,6 +11,7 @@ from rich.console import Console
 def shown(console: Console) -> Iterator[Callable[[str], None]]:
     """Yield a function that says what is being done now."""
     started = time.monotonic()
+    console = Console(file=console.file)  # the stream as it is now: meanwhile what libraries print may be led elsewhere
     with console.status("starting") as status:
 
         def say(step: str) -> None:

@@ -1,0 +1,83 @@
+"""`Trainee`: the served program as DSPy's optimizers want it, with only the predictors that are to be made better open to them."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dspy
+
+from optimizers.questions import Asked
+from service.contracts.lm import LMQuestion
+from service.contracts.model import JsonObject
+from signatures.inventory import INVENTORY, ModelClass
+from signatures.program import RoutingProgram
+from signatures.prompting import Model
+
+Right = Callable[[dspy.Example, dspy.Prediction], bool]
+
+
+def finds_intent(example: dspy.Example, answer: dspy.Prediction) -> bool:
+    """Say whether the intent is right."""
+    return bool(answer.intent == example.intent)
+
+
+def finds_agent(example: dspy.Example, answer: dspy.Prediction) -> bool:
+    """Say whether the agent is right, which is what a router is for."""
+    return bool(answer.primary_agent == example.primary_agent)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is made better by the name of a signature: these predictors, so that this is right more often."""
+
+    predictors: tuple[str, ...]
+    right: Right
+
+
+TASKS = {"routing": Task(("intent", "routing"), finds_agent), "intent": Task(("intent",), finds_intent)}
+
+
+class Trainee(dspy.Module):  # type: ignore[misc]  # dspy is untyped
+    """Answers a question as the served program does."""
+
+    def __init__(self, task: Task, models: Mapping[ModelClass, Model], programs: JsonObject) -> None:
+        """Start from the programs of a router version, which may be none."""
+        super().__init__()
+        self._names = tuple(name for name in task.predictors if _is_called(name, models))
+
+        def program() -> RoutingProgram:  # a function, for DSPy would find the closed predictors in a module, and copy what is neither
+            return RoutingProgram(models).load_programs(programs)
+
+        self._program = program
+        for name in self._names:
+            setattr(self, name, getattr(program(), name))
+
+    def forward(self, question: LMQuestion) -> dspy.Prediction:
+        """Answer one question."""
+        program = self._program()
+        for name in self._names:
+            setattr(program, name, getattr(self, name))
+        return asyncio.run(program.acall(question=question))
+
+    def states(self) -> dict[str, JsonObject]:
+        """Return the predictors' states by signature name, with the fields of the signature alone: what a router version stores."""
+        return {name: _state(getattr(self, name)) for name in self._names}
+
+
+def example_of(asked: Asked) -> dspy.Example:
+    """Return a question as an example; it is a demonstration for both predictors as it stands."""
+    fields = {"query": asked.question.query, "query_pattern": asked.intent, "intent": asked.intent, "primary_agent": asked.agent}
+    return dspy.Example(question=asked.question, **fields).with_inputs("question")
+
+
+def _is_called(name: str, models: Mapping[ModelClass, Model]) -> bool:
+    """Leave the second call closed where the model does better without it: any demonstration would open it."""
+    return name != "routing" or models[INVENTORY[name].model_class].style.budget.unoptimized_routing
+
+
+def _state(predictor: dspy.Predict) -> dict[str, Any]:
+    state: dict[str, Any] = predictor.dump_state()
+    kept: Sequence[str] = tuple(predictor.signature.fields)
+    demos = [{name: value for name, value in demo.items() if name in kept} for demo in state["demos"]]
+    return {"traces": [], "train": [], "demos": demos, "signature": state["signature"], "lm": None}

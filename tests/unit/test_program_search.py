@@ -1,0 +1,159 @@
+"""The searches on real DSPy optimizers: they find what helps, count what they ask, stop at a budget, and come back to where they were."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from optimizers.lm_meter import LMTooUnreliable, Meter, Price, metered
+from optimizers.program_search import SEARCHES, Search, answer_all, find_better
+from optimizers.response_cache import answers_kept, no_answers_kept
+from optimizers.search_watch import Watch
+from optimizers.trainee import TASKS, Trainee, example_of
+from signatures.inventory import ModelClass
+from signatures.program import RoutingProgram
+from signatures.prompting import Model, style_for
+from tests.unit.codebook import Codebook, codebook_lm, questions
+
+ASKED = questions(90)
+RIGHT = {one.question.query: one.intent for one in ASKED}
+PRICE = Price(0.001, 0.002)
+
+
+def reads_the_instruction(prompt: str) -> bool:
+    """Know the label where the instruction says to use the codebook."""
+    return "codebook" in prompt
+
+
+def sees_demonstrations(prompt: str) -> bool:
+    """Know the label where at least two demonstrations stand in the prompt."""
+    return prompt.count("=>") >= 2
+
+
+def searching(book: Codebook, meter: Meter) -> tuple[Search, Trainee]:
+    """Return a search over a small local LM, and its trainee."""
+    lm = metered(codebook_lm(book), meter, PRICE)
+    trainee = Trainee(TASKS["routing"], dict.fromkeys(ModelClass, Model(lm, style_for(lm.model))), {})
+    examples = [example_of(one) for one in ASKED]
+    return Search(TASKS["routing"], examples[:40], examples[40:], lm, "light", 1, 1), trainee
+
+
+@pytest.mark.parametrize(
+    ("name", "knows"),
+    [
+        ("miprov2", reads_the_instruction),
+        ("miprov2", sees_demonstrations),
+        ("bootstrap", sees_demonstrations),
+        ("gepa", reads_the_instruction),
+    ],
+)
+def test_a_search_finds_what_makes_the_answers_right(name: str, knows: Callable[[str], bool]) -> None:
+    """From a third right to all right, by an instruction or by demonstrations, and the served program is right with what is stored."""
+    meter, book = Meter(), Codebook(RIGHT, knows)
+    search, trainee = searching(book, meter)
+    watch = Watch(meter, lambda _: None, None)
+
+    with no_answers_kept():
+        found, ended = find_better(name, search, trainee, watch)
+        before, after = (answer_all(program, [one.question for one in ASKED], 1) for program in (trainee, found))
+
+    agents = [one.agent for one in ASKED]
+    assert ended is None
+    assert sum(a is not None and a.primary_agent == agent for a, agent in zip(before, agents, strict=True)) == len(ASKED) / 3
+    assert [a.primary_agent for a in after if a is not None] == agents
+    assert watch.trials[0].score == pytest.approx(1 / 3, abs=0.02)
+    assert watch.score == 1.0
+    assert meter.spent.calls == book.asked > 100
+    states = found.states()
+    assert set(states) == {"intent"}  # this model chooses agents better by the intent alone
+    assert all(set(demo) <= set(RoutingProgram().intent.signature.fields) for demo in states["intent"]["demos"])
+    served = RoutingProgram(dict.fromkeys(ModelClass, Model(codebook_lm(book), style_for("local/x")))).load_programs(dict(states))
+    assert [served(question=one.question).primary_agent for one in ASKED[:6]] == agents[:6]
+
+
+@pytest.mark.parametrize("name", sorted(SEARCHES))
+def test_a_spent_budget_ends_the_search_with_the_best_so_far(name: str) -> None:
+    """No call is made beyond the budget, and the search says why it ended."""
+    meter, book = Meter(most_calls=150), Codebook(RIGHT, sees_demonstrations)
+    search, trainee = searching(book, meter)
+    watch = Watch(meter, lambda _: None, None)
+
+    with no_answers_kept():
+        found, ended = find_better(name, search, trainee, watch)
+
+    assert ended == "150 calls are made"
+    assert book.asked == meter.spent.calls == 150
+    assert watch.best is None or found is watch.best
+
+
+def test_a_budget_in_money_is_kept_to_a_call() -> None:
+    """The search ends with the call that spends the rest."""
+    meter, book = Meter(most_usd=1.0), Codebook(RIGHT, sees_demonstrations)
+    search, trainee = searching(book, meter)
+
+    with no_answers_kept():
+        _, ended = find_better("bootstrap", search, trainee, Watch(meter, lambda _: None, None))
+
+    spent = meter.spent
+    assert ended is not None
+    assert ended.endswith("USD are spent")
+    assert spent.usd is not None
+    assert 1.0 <= spent.usd <= 1.0 + 2 * spent.usd / spent.calls
+
+
+@pytest.mark.parametrize("name", sorted(SEARCHES))
+def test_an_lm_that_fails_voids_the_run(name: str) -> None:
+    """Its zeros are not taken for wrong answers."""
+    meter, book = Meter(), Codebook(RIGHT, sees_demonstrations)
+    book.failing = True
+    search, trainee = searching(book, meter)
+
+    with no_answers_kept(), pytest.raises(LMTooUnreliable, match="failed on 6 of 6 calls"):
+        find_better(name, search, trainee, Watch(meter, lambda _: None, None))
+
+
+def test_a_few_failures_are_counted_and_borne() -> None:
+    """Two failed calls do not void a run of hundreds."""
+    meter, book = Meter(), Codebook(RIGHT, sees_demonstrations)
+    search, trainee = searching(book, meter)
+    real, broken = book.complete, iter([50, 120])
+    at = next(broken)
+
+    def now_and_then(request: object) -> object:
+        nonlocal at
+        if book.asked == at:
+            book.asked += 1
+            at = next(broken, -1)
+            raise ConnectionError("a hiccup")
+        return real(request)  # type: ignore[arg-type]
+
+    book.complete = now_and_then  # type: ignore[method-assign,assignment]
+    with no_answers_kept():
+        _, ended = find_better("bootstrap", search, trainee, Watch(meter, lambda _: None, None))
+
+    assert ended is None
+    assert (meter.spent.failures, meter.reasons) == (2, {"error": 2})
+
+
+@pytest.mark.parametrize("name", ["miprov2", "bootstrap"])
+def test_an_interrupted_search_comes_back_to_where_it_was(name: str, tmp_path: Path) -> None:
+    """What was answered before the interruption is not asked again, and the end is the same as without it."""
+    whole, _, calls = run(name, tmp_path / "whole")
+    half, _, first = run(name, tmp_path / "half", most=calls // 2)
+    assert first == calls // 2
+
+    again, ended, second = run(name, tmp_path / "half")
+
+    assert ended is None
+    assert second <= calls - first + 1  # the answer that was under way may be asked once more
+    assert again == whole
+    assert half != {}
+
+
+def run(name: str, folder: Path, most: int | None = None) -> tuple[dict[str, object], str | None, int]:
+    """Run a search whose answers are kept in a folder; return what it found, why it ended, and how many calls it made."""
+    meter, book = Meter(most_calls=most), Codebook(RIGHT, reads_the_instruction)
+    search, trainee = searching(book, meter)
+    with answers_kept(folder):
+        found, ended = find_better(name, search, trainee, Watch(meter, lambda _: None, None))
+    return dict(found.states()), ended, book.asked
