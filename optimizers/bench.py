@@ -18,7 +18,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from threadpoolctl import threadpool_limits
 
 from optimizers.dataset import Row, read_descriptions, read_rows, said_before
-from optimizers.evaluate import Figure
+from optimizers.evaluate import BINS, Figure
 from optimizers.policy import HeldOut, fit_policy, read_held_out
 from optimizers.student import Fit, fit
 from service.routing.encoder import Encoder
@@ -26,7 +26,6 @@ from service.routing.history import History
 from service.routing.policy import Policy
 from service.routing.student import OUT_OF_SCOPE, Student
 
-BINS = 15  # of equal width, as in Guo et al. 2017
 FEWEST_VALIDATION_ROWS = 100
 DRAWS = 500  # of test sets on which a calibrated student is measured
 TIMED_ROWS = 500

@@ -16,10 +16,25 @@ from service.contracts.model import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Both routers on the untouched test."""
+    """Both routers on the untouched test.
+
+    Attributes:
+        tried: what each chose for which request.
+    """
 
     paired: Paired
     slices: Mapping[str, Paired]
+    tried: Sequence["Tried"] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One request of the test: the right agent, and what each router chose; nobody is ""."""
+
+    text: str
+    right: str
+    champion: str
+    challenger: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from scipy.stats import binomtest
 from optimizers.dataset import Row
 from service.routing.student import OUT_OF_SCOPE, Reading
 
+BINS = 15  # of equal width, as in Guo et al. 2017
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:

@@ -9,8 +9,8 @@ from rich.table import Table
 from optimizers.ruling import Found, Ruling, Verdict
 
 if TYPE_CHECKING:
-    from optimizers.program_job import Searched
     from optimizers.routing_job import Hearing
+    from optimizers.search_watch import Searched
 
 MARKS = {Found.FOR: "for", Found.AGAINST: "against", Found.NO_VERDICT: "no verdict", Found.PENDING: "waits", Found.SKIPPED: "skipped"}
 WHAT_NOW = {

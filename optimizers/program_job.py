@@ -21,7 +21,7 @@ from optimizers.program_search import TRAINING, VALIDATION, Search, answer_all, 
 from optimizers.questions import Asked, ask_held_out, ask_texts
 from optimizers.response_cache import answers_kept, no_answers_kept
 from optimizers.routing_job import Hearing, hear
-from optimizers.search_watch import Trial, Watch
+from optimizers.search_watch import Searched, Watch
 from optimizers.simulated_lm import simulated_lm
 from optimizers.trainee import TASKS, Trainee, example_of
 from optimizers.trial import Routing, hold
@@ -82,36 +82,6 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
-    """What a search did.
-
-    Attributes:
-        before, after: program states by signature name.
-        ended_early: why, or None.
-    """
-
-    wish: Wish
-    lm: str
-    trials: Sequence[Trial]
-    spent: Spent
-    before: Mapping[str, JsonObject]
-    after: Mapping[str, JsonObject]
-    ended_early: str | None
-
-    def as_json(self) -> JsonObject:
-        """Return it for programs."""
-        trials: list[JsonObject] = [{"score": t.score, "n": t.n, "full": t.full, "seconds": round(t.seconds, 1)} for t in self.trials]
-        return {
-            "signature": self.wish.signature,
-            "optimizer": self.wish.optimizer,
-            "lm": self.lm,
-            "trials": [*trials],
-            "spent": asdict(self.spent),
-            "ended_early": self.ended_early,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class _Champion:
     student: Student
     policy: Policy
@@ -164,9 +134,8 @@ def optimize_programs(
     version, _ = register(
         made, figures, case.dataset, mlflow_uri=order.mlflow_uri, job=wish.optimizer, parent=case.champion.number, promote=False
     )
-    heard = hear(case, version, figures, compared, encoder)
-    searched = Searched(wish, endpoints.light.model, watch.trials, meter.spent, dict(before.states()), after.states(), ended)
-    return heard, searched
+    searched = Searched(wish, endpoints.light.model, watch.trials, meter.spent, before.states(), after.states(), ended)
+    return hear(case, version, figures, compared, encoder, searched=searched), searched
 
 
 def _prepare(order: Order, wish: Wish, encoder: Encoder, catalog: Catalog, progress: Progress) -> tuple[Case, _Champion, _Questions]:

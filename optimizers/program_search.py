@@ -23,7 +23,7 @@ from service.contracts.lm import LMQuestion
 from signatures.adapter import CompactAdapter
 from signatures.feedback import feedback_on
 
-BOOTSTRAPPED, LABELLED = 4, 8  # demonstrations of a candidate
+BOOTSTRAPPED, LABELLED = 6, 24  # demonstrations of a candidate; a question shows those of its labels, a third of them or fewer
 TRAINING = 150  # questions that demonstrations are taken from
 CANDIDATES: dict[str, int] = {auto: settings["n"] for auto, settings in AUTO_RUN_SETTINGS.items()}
 VALIDATION: dict[str, int] = {auto: settings["val_size"] for auto, settings in AUTO_RUN_SETTINGS.items()}

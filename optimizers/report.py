@@ -1,58 +1,30 @@
-"""The benchmark's HTML page: reliability, risk against coverage, and the confusions that cost most.
+"""The benchmark's HTML page: reliability, risk against coverage, and the confusions that cost most."""
 
-One file, no script, nothing fetched.
-"""
-
-import io
 from pathlib import Path
 
-import jinja2
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from optimizers.bench import BINS, Benchmark
+from optimizers.bench import Benchmark
+from optimizers.page import BLUE, GREY, RED, as_svg, draw_reliability, render
 
-TEMPLATE = Path(__file__).parent / "report.html.j2"
-BLUE, GREY, RED = "#2563eb", "#9ca3af", "#dc2626"
 SHOWN_CONFUSIONS = 25
-FEW_ROWS = 10  # of a bin whose share says little
 
 
 def write_report(measured: Benchmark, path: Path, *, title: str) -> None:
     """Write the page. Texts and labels of the data are escaped."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    page = render(
+        "report.html.j2",
         title=title,
         figures=measured.figures,
         removed=measured.removed,
         confusions=measured.confusions()[:SHOWN_CONFUSIONS],
-        reliability=_svg(draw_reliability(measured)),
-        selective=_svg(draw_risk_coverage(measured)),
-        scope=_svg(draw_scope(measured)) if len(measured.evaluated.outside) else None,
+        reliability=as_svg(draw_reliability(measured.evaluated.probability, measured.evaluated.correct)),
+        selective=as_svg(draw_risk_coverage(measured)),
+        scope=as_svg(draw_scope(measured)) if len(measured.evaluated.outside) else None,
     )
     path.write_text(page, encoding="utf-8")
-
-
-def draw_reliability(measured: Benchmark) -> Drawing:
-    """Accuracy by predicted probability, with the number of rows below (Niculescu-Mizil and Caruana 2005)."""
-    probability, correct = measured.evaluated.probability, measured.evaluated.correct
-    place = np.clip((probability * BINS).astype(int), 0, BINS - 1)
-    used = np.unique(place)
-    drawing = Drawing(figsize=(5.2, 4.6), layout="constrained")
-    above, below = drawing.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-    above.plot([0, 1], [0, 1], color=GREY, linestyle="--", label="perfect")
-    rows = np.bincount(place, minlength=BINS)[used]
-    said, right = (np.bincount(place, of, BINS)[used] / rows for of in (probability, correct.astype(float)))
-    many = rows >= FEW_ROWS
-    above.plot(said[many], right[many], marker="o", color=BLUE, label="student")
-    if not many.all():
-        above.plot(said[~many], right[~many], marker="o", mfc="none", linestyle="", color=GREY, label=f"fewer than {FEW_ROWS} rows")
-    above.set(ylabel="share that is right", xlim=(0, 1), ylim=(0, 1.02), title="Reliability")
-    above.legend(frameon=False)
-    below.bar((used + 0.5) / BINS, rows, width=0.9 / BINS, color=BLUE)
-    below.set(xlabel="probability of the best label", ylabel="rows", yscale="log")
-    return drawing
 
 
 def draw_risk_coverage(measured: Benchmark) -> Drawing:
@@ -91,9 +63,3 @@ def draw_scope(measured: Benchmark) -> Drawing:
     axes.set(xlabel="out-of-scope score", ylabel="density", title="Scope")
     axes.legend(frameon=False)
     return drawing
-
-
-def _svg(drawing: Drawing) -> str:
-    text = io.StringIO()
-    drawing.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizers.hearing import show_verdict
+from optimizers.prompt_diff import diff_programs
 from optimizers.ruling import Verdict
 from service.adapters.mlflow_registry import ListedVersion, MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import remember
@@ -118,9 +119,7 @@ def _differences(old: RouterVersion, new: RouterVersion) -> list[str]:
         values = [f"{m.metrics[name].value:.4f}" if name in m.metrics else "none" for m in (before, after)]
         if values[0] != values[1]:
             lines.append(f"{name}: {values[0]} -> {values[1]}")
-    for name in sorted({*old.programs, *new.programs}):
-        if old.programs.get(name) != new.programs.get(name):
-            lines.append(f"program {name}: {'changed' if name in old.programs and name in new.programs else 'only in one of them'}")
+    lines += diff_programs(old.programs, new.programs)
     if before.data_hash != after.data_hash:
         lines.append(f"data: {before.data_hash[:16]} -> {after.data_hash[:16]}")
     return lines

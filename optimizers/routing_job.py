@@ -12,12 +12,14 @@ from optimizers.court import Comparison, judge_integrity, judge_off_policy, judg
 from optimizers.evaluate import Figure
 from optimizers.job import Made, register
 from optimizers.order import Order
-from optimizers.policy import fit_policy, read_held_out
+from optimizers.policy import HeldOut, fit_policy, read_held_out
 from optimizers.ruling import Finding, Rules, Ruling, Verdict
+from optimizers.run_report import write_run_report
+from optimizers.search_watch import Searched
 from optimizers.several import fit_several
 from optimizers.student import Fit
 from optimizers.trial import Routing, hold
-from service.adapters.mlflow_registry import RegisteredVersion
+from service.adapters.mlflow_registry import REPORT, VERDICT, RegisteredVersion
 from service.adapters.router_source import RouterSource, remember
 from service.catalog.model import Catalog
 from service.contracts.model import JsonObject
@@ -68,21 +70,31 @@ def optimize_routing(order: Order, encoder: Encoder, catalog: Catalog, progress:
         made, figures, case.dataset, mlflow_uri=order.mlflow_uri, job="routing", parent=case.champion.number, promote=False
     )
     progress("the court: trying the challenger against the champion")
-    return hear(case, challenger, figures, _compare(case, fitted, Routing(fitted.student, policy, case.serves)), encoder)
+    compared = _compare(case, fitted, Routing(fitted.student, policy, case.serves))
+    return hear(case, challenger, figures, compared, encoder, held_out=held_out)
 
 
 def hear(
-    case: Case, challenger: RegisteredVersion, figures: Mapping[str, Figure], compared: Comparison | None, encoder: Encoder
+    case: Case,
+    challenger: RegisteredVersion,
+    figures: Mapping[str, Figure],
+    compared: Comparison | None,
+    encoder: Encoder,
+    *,
+    held_out: HeldOut | None = None,
+    searched: Searched | None = None,
 ) -> Hearing:
-    """Let the court decide on a registered challenger, record the verdict, and promote it if the court says so."""
+    """Let the court decide on a registered challenger, record verdict and report, and promote it if the court says so."""
     order = case.order
     findings = [judge_integrity(_problems(challenger, order, encoder)), judge_test(compared, order.rules), judge_off_policy(None)]
     verdict = _decide(findings, order.rules, case.champion, challenger)
-    case.registry.record(challenger.number, verdict.ruling.value, verdict.model_dump_json(indent=2))
+    dataset = case.dataset.manifest()
+    report = write_run_report(verdict, compared, figures, dataset, held_out=held_out, searched=searched)
+    case.registry.record(challenger.number, verdict.ruling.value, {VERDICT: verdict.model_dump_json(indent=2), REPORT: report})
     if verdict.ruling is Ruling.PROMOTE:
         case.registry.promote(challenger.number)
         remember(order.mlflow_uri, challenger)
-    return Hearing(case.champion.number, challenger, case.dataset.manifest(), figures, verdict)
+    return Hearing(case.champion.number, challenger, dataset, figures, verdict)
 
 
 def _compare(case: Case, fitted: Fit, challenger: Routing) -> Comparison | None:

@@ -1,14 +1,16 @@
 """Watches a search for programs: each trial with its score, the best one so far, and what was spent. DSPy tells it by callbacks."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import dspy
 from dspy.utils.callback import BaseCallback
 
 from optimizers.lm_meter import Meter, Spent
+from optimizers.order import Wish
+from service.contracts.model import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,36 @@ class Trial:
     full: bool
     seconds: float
     spent: Spent
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search did.
+
+    Attributes:
+        before, after: program states by signature name.
+        ended_early: why, or None.
+    """
+
+    wish: Wish
+    lm: str
+    trials: Sequence[Trial]
+    spent: Spent
+    before: Mapping[str, JsonObject]
+    after: Mapping[str, JsonObject]
+    ended_early: str | None
+
+    def as_json(self) -> JsonObject:
+        """Return it for programs."""
+        trials: list[JsonObject] = [{"score": t.score, "n": t.n, "full": t.full, "seconds": round(t.seconds, 1)} for t in self.trials]
+        return {
+            "signature": self.wish.signature,
+            "optimizer": self.wish.optimizer,
+            "lm": self.lm,
+            "trials": [*trials],
+            "spent": asdict(self.spent),
+            "ended_early": self.ended_early,
+        }
 
 
 class Watch(BaseCallback):  # type: ignore[misc]  # dspy is untyped

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from optimizers.court import Comparison
+from optimizers.court import Comparison, Tried
 from optimizers.dataset import Row
 from optimizers.label_model import FAILED, SUCCEEDED
 from optimizers.paired import compare, compare_slices
@@ -89,7 +89,8 @@ def hold(trial: Trial, champion: Sequence[str], challenger: Sequence[str]) -> Co
     right = np.array(trial.right, object)
     old, new = ((np.array(chosen, object) == right).astype(bool) for chosen in (champion, challenger))
     slices = [agent or "out of scope" for agent in trial.right]
-    return Comparison(compare(old, new, trial.weight), compare_slices(old, new, slices, trial.weight))
+    tried = [Tried(*each) for each in zip(trial.texts, trial.right, champion, challenger, strict=True)]
+    return Comparison(compare(old, new, trial.weight), compare_slices(old, new, slices, trial.weight), tried)
 
 
 @dataclass(frozen=True, slots=True)

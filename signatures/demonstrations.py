@@ -1,10 +1,11 @@
 """Demonstrations for one question: the optimized ones, then the nearest labelled examples, the nearest last.
 
-The optimized ones are the same for every question, so an LM server can cache them with the system message. Every demonstration is
-complete and short: a gap is filled from the label, and the agents' descriptions, which only the question itself needs, are left out.
+Of the optimized ones those are shown whose label the question allows: the others would teach an answer that is not to be given. Every
+demonstration is complete and short: a gap is filled from the label, and the agents' descriptions, which only the question itself needs,
+are left out.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from service.contracts.lm import LabelledExample
@@ -17,14 +18,20 @@ STATED_CONFIDENCE = 0.9
 Demo = dict[str, Any]
 
 
-def intent_demos(stored: Iterable[Mapping[str, Any]], examples: Sequence[LabelledExample], characters: int) -> list[Demo]:
+def intent_demos(
+    stored: Iterable[Mapping[str, Any]], examples: Sequence[LabelledExample], allowed: Collection[str], characters: int
+) -> list[Demo]:
     """Return demonstrations for `IntentClassification`; a text takes at most `characters`."""
+    stored = [demo for demo in stored if demo.get("intent") in allowed]
     labelled = [{"query": example.text, "intent": example.intent} for example in reversed(examples)]
     return [_intent_demo(demo, characters) for demo in (*stored, *labelled) if demo.get("intent") and demo.get("query")]
 
 
-def routing_demos(stored: Iterable[Mapping[str, Any]], examples: Sequence[LabelledExample], characters: int) -> list[Demo]:
+def routing_demos(
+    stored: Iterable[Mapping[str, Any]], examples: Sequence[LabelledExample], allowed: Collection[str], characters: int
+) -> list[Demo]:
     """Return demonstrations for `AgentRouting`; a text takes at most `characters`."""
+    stored = [demo for demo in stored if demo.get("primary_agent") in allowed]
     labelled = [{"query": e.text, "query_pattern": e.intent, "primary_agent": e.agent} for e in reversed(examples)]
     return [_routing_demo(demo, characters) for demo in (*stored, *labelled) if demo.get("primary_agent") and demo.get("query")]
 

@@ -118,7 +118,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             with context:
                 answer = await self.intent.acall(
                     signature=narrow(self.intent.signature, intents),
-                    demos=intent_demos(self.intent.demos, question.examples[: limits.intent_examples], limits.example_characters),
+                    demos=intent_demos(self.intent.demos, question.examples[: limits.intent_examples], intents, limits.example_characters),
                     config=_settings("intent"),
                     query=quote(question.query, limits.query_characters),
                     conversation_context=quote_history(question.history, limits.history_turns, limits.turn_characters),
@@ -133,7 +133,9 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             with context:
                 answer = await self.routing.acall(
                     signature=narrow(self.routing.signature, agents),
-                    demos=routing_demos(self.routing.demos, question.examples[: limits.routing_examples], limits.example_characters),
+                    demos=routing_demos(
+                        self.routing.demos, question.examples[: limits.routing_examples], agents, limits.example_characters
+                    ),
                     config=_settings("routing"),
                     query=quote(question.query, limits.query_characters),
                     query_pattern=intent.name,

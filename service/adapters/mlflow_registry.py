@@ -28,6 +28,7 @@ CHALLENGER = "challenger"
 PREVIOUS = "previous"
 RULING = "ruling"  # the tag that says what the court made of a version
 VERDICT = "verdict.json"  # the artifact of its run that says why
+REPORT = "report.html"  # the same for people, with what led to it
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -147,11 +148,13 @@ class MlflowRegistry:
         self.promote(previous.number)
         return champion.number, previous.number
 
-    def record(self, number: str, ruling: str, verdict: str) -> None:
-        """Write down what the court made of a version: the ruling as a tag, the whole verdict (JSON) in its run."""
+    def record(self, number: str, ruling: str, texts: Mapping[str, str]) -> None:
+        """Write down what the court made of a version: the ruling as a tag; the verdict and what else there is to read in its run."""
         client = self._client()
+        run = str(client.get_model_version(MODEL, number).run_id)
+        for name, text in texts.items():
+            client.log_text(run, text, name)
         client.set_model_version_tag(MODEL, number, RULING, ruling)
-        client.log_text(str(client.get_model_version(MODEL, number).run_id), verdict, VERDICT)
 
     def verdict(self, number: str) -> str | None:
         """Return the last verdict on a version as JSON, or None."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, PREVIOUS, MlflowRegistry
+from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, PREVIOUS, VERDICT, MlflowRegistry
 from service.errors import ConfigurationError
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
@@ -57,8 +57,8 @@ def test_versions_are_listed_with_what_they_were_made_with(registry: MlflowRegis
 
 def test_a_verdict_stays_with_its_version(registry: MlflowRegistry) -> None:
     """A later one replaces it; what was attached is there too."""
-    registry.record("2", "wait", '{"a": 1}')
-    registry.record("2", "reject", '{"a": 2}')
+    registry.record("2", "wait", {VERDICT: '{"a": 1}'})
+    registry.record("2", "reject", {VERDICT: '{"a": 2}'})
     two = next(one for one in registry.versions() if one.number == "2")
 
     assert (two.ruling, registry.verdict("2"), registry.verdict("1")) == ("reject", '{"a": 2}', None)

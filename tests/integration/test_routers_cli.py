@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_version(folder / str(number), manifest, student=b"", policy={"act_above": act_above}, programs={})
         metrics = {"cross_fitted_accuracy": 0.9 + number / 100}
         registry.register(folder / str(number), params={"job": "bootstrap"}, metrics=metrics, promote=False)
-    registry.record("2", VERDICT.ruling.value, VERDICT.model_dump_json())
+    registry.record("2", VERDICT.ruling.value, {"verdict.json": VERDICT.model_dump_json()})
     return folder
 
 
