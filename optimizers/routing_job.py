@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from optimizers.advance import begin_trying, pending_steps
 from optimizers.case import Case, Progress, open_case
 from optimizers.court import Comparison, judge_integrity, judge_off_policy, judge_test, rule
 from optimizers.evaluate import Figure
@@ -86,11 +87,14 @@ def hear(
 ) -> Hearing:
     """Let the court decide on a registered challenger, record verdict and report, and promote it if the court says so."""
     order = case.order
-    findings = [judge_integrity(_problems(challenger, order, encoder)), judge_test(compared, order.rules), judge_off_policy(None)]
+    shown = [judge_integrity(_problems(challenger, order, encoder)), judge_test(compared, order.rules), judge_off_policy(None)]
+    findings = [*shown, *pending_steps(order.rules)]
     verdict = _decide(findings, order.rules, case.champion, challenger)
     dataset = case.dataset.manifest()
     report = write_run_report(verdict, compared, figures, dataset, held_out=held_out, searched=searched)
     case.registry.record(challenger.number, verdict.ruling.value, {VERDICT: verdict.model_dump_json(indent=2), REPORT: report})
+    if verdict.ruling is Ruling.WAIT:
+        begin_trying(case.registry, challenger.number, verdict.findings, order.rules)
     if verdict.ruling is Ruling.PROMOTE:
         case.registry.promote(challenger.number)
         remember(order.mlflow_uri, challenger)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from threadpoolctl import threadpool_limits
 
 from service.adapters.http_agents import HttpAgents
+from service.adapters.registry_watch import DATABASE
+from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import CHAMPION_NOTE, RouterSource
 from service.adapters.sql_store import SqlStore
 from service.catalog.coverage import say_described_only, without_examples
@@ -41,6 +43,7 @@ from service.routing.entities import Gazetteer
 from service.routing.history import History
 from service.routing.policy import LOCAL_LM
 from service.settings import Settings
+from service.shadow import Shadow, store_tallies
 from service.stages.commit import Commit
 from service.stages.dispatch import Dispatch
 from service.stages.gate import Gate
@@ -57,6 +60,7 @@ SWITCH_SECONDS = 0.0001  # the event loop waits this long, not 5 ms, for the int
 DECIDING = min(4, os.cpu_count() or 1)  # decisions at once: they are work for the processor, and more of them only share it
 RESERVED = 8  # one part in so many of the dispatches is for the critical path only
 DRAIN_SECONDS = 5.0  # for storing what was cut off at the end; GRACE_SECONDS have passed by then
+TALLY_SECONDS = 5.0  # between writings of what a candidate read in the shadow
 WATCH_LATER = 20.0  # seconds that the noted version serves before the registry is asked
 
 
@@ -182,14 +186,19 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
                 log.warning("history_not_read: only the packaged encoder reads conversation_history; each text is read alone")
             source = RouterSource(settings.mlflow_uri, encoder)
             follower = Follower(source, programs, catalog, metrics)
-            following = asyncio.create_task(follower.follow())
+            evidence = RolloutLog(settings.database_url)
+            following = [
+                asyncio.create_task(follower.follow()),
+                asyncio.create_task(store_tallies(pipeline.stages.shadow, evidence.add, TALLY_SECONDS)),
+            ]
             try:
-                async with _watched_registry(settings.mlflow_uri):
+                async with _watched_registry(settings):
                     yield Services(settings, catalog, keys, programs, pipeline, store, health, metrics, follower.tried)
             finally:
                 await pipeline.drain(DRAIN_SECONDS)
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+                for task in following:
+                    task.cancel()
+                await asyncio.gather(*following, return_exceptions=True)
 
 
 def assemble(
@@ -216,6 +225,7 @@ def assemble(
         ),
         synthesis=Synthesize(catalog=catalog, predictors=predictors if writer != LOCAL_LM else None),
         commit=Commit(store=store, catalog_hash=catalog.hash),
+        shadow=Shadow(programs=programs, intent=ReadIntent(History()), routing=Route(catalog=catalog, predictors=None, lm=None)),
     )
     budget = settings.decision_budget_ms / 1_000
     return Pipeline(
@@ -254,9 +264,9 @@ async def _predictors(settings: Settings) -> AsyncIterator[Predictors | None]:
 
 
 @asynccontextmanager
-async def _watched_registry(uri: str) -> AsyncIterator[None]:
+async def _watched_registry(settings: Settings) -> AsyncIterator[None]:
     """Have another process ask the registry for its champion as long as the service runs."""
-    starting = asyncio.create_task(_start_watcher(uri))
+    starting = asyncio.create_task(_start_watcher(settings))
     try:
         yield
     finally:
@@ -264,13 +274,14 @@ async def _watched_registry(uri: str) -> AsyncIterator[None]:
         await asyncio.gather(starting, return_exceptions=True)
 
 
-async def _start_watcher(uri: str) -> None:
+async def _start_watcher(settings: Settings) -> None:
     """Start the watcher, later where a version serves already: it takes seconds of CPU to begin; start it again when it has ended."""
     if CHAMPION_NOTE.is_file():
         await asyncio.sleep(WATCH_LATER)
     while True:
-        command = (sys.executable, "-m", "service.adapters.registry_watch", uri, str(CHAMPION_NOTE))
-        watcher = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+        command = (sys.executable, "-m", "service.adapters.registry_watch", settings.mlflow_uri, str(settings.rollback_margin))
+        store = {DATABASE: settings.database_url}  # it may hold a password, which a command line would show
+        watcher = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=os.environ | store)
         try:
             await watcher.wait()
         finally:

@@ -21,6 +21,7 @@ from service.flows.health import Health
 from service.flows.slots import Slots
 from service.ports import Observer, RequestDone, Store
 from service.programs import Programs
+from service.shadow import Shadow
 from service.stages.commit import Commit, Finished, hash_request
 from service.stages.dispatch import Dispatch
 from service.stages.gate import Gate
@@ -54,6 +55,7 @@ class Stages:
     dispatch: Dispatch
     synthesis: Synthesize
     commit: Commit
+    shadow: Shadow
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Pipeline:
         deciding: Slots,
         decision_budget: float,
     ) -> None:
-        self._stages = stages
+        self.stages = stages
         self._programs = programs
         self._health = health
         self._store = store
@@ -162,14 +164,14 @@ class Pipeline:
         decision = await self._decide(request, trace, deadline)
         tell(DecisionMade(decision=decision))
         with trace.stage("gate") as stage:
-            verdict = self._stages.gate(decision, caller, lambda agent: self._health.available(agent, limit.left))
+            verdict = self.stages.gate(decision, caller, lambda agent: self._health.available(agent, limit.left))
             stage.outcome = verdict.action.value
         turn, left, outcome = Turn(caller, request, decision, verdict, trace, started), deadline.left, None
         try:
             if verdict.parts:
                 with trace.stage("dispatch") as stage:
                     agents_limit = limit.within(limit.left - FINISH)
-                    outcome = await self._stages.dispatch(request, caller.tenant, decision, verdict, correlation_id, agents_limit, report)
+                    outcome = await self.stages.dispatch(request, caller.tenant, decision, verdict, correlation_id, agents_limit, report)
                     stage.outcome = "answered" if outcome.answered else "failed"
             with trace.stage("synthesis") as stage:
                 answer = await self._merge(turn, outcome, limit.within(left))
@@ -187,35 +189,36 @@ class Pipeline:
         output = write_output(turn.request, decision, verdict, outcome, answer, turn.started)
         with trace.stage("commit"):
             finished = Finished(turn.caller, turn.request, decision, verdict, outcome, output, trace.record(verdict, outcome))
-            storing = asyncio.ensure_future(self._stages.commit(finished))
+            storing = asyncio.ensure_future(self.stages.commit(finished))
             self._storing.add(storing)  # the loop itself holds a task only weakly
             storing.add_done_callback(self._storing.discard)
             receipt = await asyncio.shield(storing)
         replayed = receipt.decision_id != decision.decision_id  # another process was first with the same query
         if not replayed:
             self._observer.notice(RequestDone(receipt))
+            self.stages.shadow.read(turn.request, trace, decision)
         return Answered(receipt, replayed)
 
     async def _decide(self, request: OrchestratorInput, trace: Trace, deadline: Deadline) -> RouteDecision:
-        router = self._programs.current
+        router = self._programs.of(request.session_id)
         trace.router_version = router.version if router else NO_ROUTER
         with trace.stage("triage"):
-            trace.admitted = admitted = self._stages.triage(request)
+            trace.admitted = admitted = self.stages.triage(request)
         try:
             with trace.stage("intent"):
                 async with self._turn_to_decide(deadline), asyncio.timeout(deadline.left):
-                    trace.understanding = understanding = await asyncio.to_thread(self._stages.intent, admitted, router)
+                    trace.understanding = understanding = await asyncio.to_thread(self.stages.intent, admitted, router)
             with trace.stage("routing") as stage:
-                decision = await self._stages.routing(request.parsed_query.query_id, admitted, understanding, router, deadline)
+                decision = await self.stages.routing(request.parsed_query.query_id, admitted, understanding, router, deadline)
                 stage.outcome = decision.rung.value
         except Saturated:
             raise
         except TimeoutError:
             log.warning("routing_out_of_time")
-            decision = self._stages.routing.after_failure(request.parsed_query.query_id, admitted, router)
+            decision = self.stages.routing.after_failure(request.parsed_query.query_id, admitted, router)
         except Exception:  # the contract's ROUTING_FAILED: whatever breaks in a model, the default agent answers
             log.exception("routing_failed")
-            decision = self._stages.routing.after_failure(request.parsed_query.query_id, admitted, router)
+            decision = self.stages.routing.after_failure(request.parsed_query.query_id, admitted, router)
         return decision.model_copy(update={"timings_ms": trace.timings_ms()})
 
     @asynccontextmanager
@@ -232,7 +235,7 @@ class Pipeline:
 
     async def _merge(self, turn: Turn, outcome: Outcome | None, deadline: Deadline) -> Answer:
         try:
-            return await self._stages.synthesis(turn.request.parsed_query.raw_query, turn.decision, turn.verdict, outcome, deadline)
+            return await self.stages.synthesis(turn.request.parsed_query.raw_query, turn.decision, turn.verdict, outcome, deadline)
         except Exception:  # the contract's SYNTHESIS_FAILED: the agents' results are returned as they are
             log.exception("synthesis_failed")
             return partial_answer(outcome)

@@ -13,7 +13,7 @@ from service.contracts.lm import Finding, LMFailure, LMQuestion, LMVerdict
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
 from service.errors import ErrorCode
-from service.programs import Router
+from service.programs import Router, Stage
 
 
 class Predictors(Protocol):
@@ -101,6 +101,15 @@ class Noted:
     asked: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class NotedCandidate:
+    """Which challenger the registry was last seen to try beside the champion, and how; a canary serves `share` of the sessions."""
+
+    version: str
+    stage: Stage
+    share: float
+
+
 class ProgramSource(Protocol):
     """Where router versions come from. Blocking work for a thread; the registry itself is asked by another process."""
 
@@ -122,6 +131,14 @@ class ProgramSource(Protocol):
         Raises:
             ConfigurationError: it cannot be served; the message says why.
         """
+        ...
+
+    def noted_candidate(self) -> NotedCandidate | None:
+        """Return which challenger is tried beside the champion."""
+        ...
+
+    def load_candidate(self) -> Router | None:
+        """Load, check and rehearse that challenger; see `load_noted`."""
         ...
 
     def keep(self, router: Router) -> None:

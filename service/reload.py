@@ -14,8 +14,8 @@ from dataclasses import replace
 from service.catalog.coverage import name_some
 from service.catalog.model import Catalog
 from service.errors import ConfigurationError
-from service.ports import Observer, ProgramSource, RouterTried
-from service.programs import Programs, Router
+from service.ports import NotedCandidate, Observer, ProgramSource, RouterTried
+from service.programs import Candidate, Programs, Router
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0  # between looks at what the registry was last seen to name: a small file on this machine
@@ -27,13 +27,14 @@ class Follower:
     """Keeps `programs` at the registry's champion. `tried` is set once it is known whether there is one."""
 
     def __init__(self, source: ProgramSource, programs: Programs, catalog: Catalog, observer: Observer) -> None:
-        self._source, self._programs, self._catalog, self._observer = source, programs, catalog, observer
+        self._source, self.programs, self._catalog, self._observer = source, programs, catalog, observer
+        self._tried: NotedCandidate | None = None
         self.tried = asyncio.Event()
 
     async def follow(self) -> None:
         """Follow until cancelled. Nothing that goes wrong here ends the service or this task."""
         await self._serve(self._source.load_last_good)
-        if self._programs.current is not None:
+        if self.programs.current is not None:
             self.tried.set()
         refused, again_at, complained = None, 0.0, None
         while True:
@@ -42,6 +43,7 @@ class Follower:
             if noted.version not in (None, self._version) and (noted != refused or now >= again_at):
                 problem = await self._serve(self._source.load_noted)
                 refused, again_at = (noted, now + RETRY_SECONDS) if problem is not None else (None, 0.0)
+            await self._follow_candidate()
             if noted.asked:
                 self.tried.set()
             if problem is not None and problem != complained:
@@ -51,31 +53,49 @@ class Follower:
 
     @property
     def _version(self) -> str | None:
-        current = self._programs.current
+        current = self.programs.current
         return current.version if current is not None else None
+
+    async def _follow_candidate(self) -> None:
+        """Try the challenger that the registry was last seen to try; one that cannot be loaded is not tried."""
+        noted = await asyncio.to_thread(self._source.noted_candidate)
+        if noted == self._tried:
+            return
+        self._tried, current = noted, self.programs.candidate
+        if noted is None or noted.version == self._version:
+            self.programs.try_out(None)
+        elif current is not None and current.router.version == noted.version:
+            self.programs.try_out(replace(current, stage=noted.stage, share=noted.share))
+        else:
+            router, problem = await self._load(self._source.load_candidate)
+            self.programs.try_out(Candidate(router, noted.stage, noted.share) if router is not None else None)
+            if problem is not None:
+                log.warning("candidate_not_tried version=%s: %s", noted.version, problem)
 
     async def _serve(self, load: Callable[[], Router | None]) -> str | None:
         """Load a version and serve it; return why not, or None."""
-        before, thread = self._programs.current, ThreadPoolExecutor(1, thread_name_prefix="router-load")
+        router, problem = await self._load(load)
+        if router is not None and router.version != self._version:
+            self.programs.swap(router)
+            self._observer.notice(RouterTried(router.version, served=True))
+            log.info("router_loaded version=%s", router.version)
+            await asyncio.to_thread(self._source.keep, router)
+        return problem
+
+    async def _load(self, load: Callable[[], Router | None]) -> tuple[Router | None, str | None]:
+        """Load a version in time; return it, or why it cannot be served."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix="router-load")
         try:
             async with asyncio.timeout(LOAD_SECONDS):
-                router = await asyncio.get_running_loop().run_in_executor(thread, _for_catalog, load, self._catalog)
+                return await asyncio.get_running_loop().run_in_executor(thread, _for_catalog, load, self._catalog), None
         except TimeoutError:
             problem = f"A router version was not ready within {LOAD_SECONDS:.0f} s."
         except Exception as exc:  # noqa: BLE001  # whatever a version does, the service goes on
             problem = f"{type(exc).__name__}: {exc}"
-        else:
-            if router is None or (before is not None and before.version == router.version):
-                return None
-            self._programs.swap(router)
-            self._observer.notice(RouterTried(router.version, served=True))
-            log.info("router_loaded version=%s", router.version)
-            await asyncio.to_thread(self._source.keep, router)
-            return None
         finally:
             thread.shutdown(wait=False)  # a load that hangs keeps its thread, and nobody waits for it
         self._observer.notice(RouterTried(None, served=False))
-        return problem
+        return None, problem
 
 
 def _for_catalog(load: Callable[[], Router | None], catalog: Catalog) -> Router | None:

@@ -30,6 +30,12 @@ class Settings(BaseSettings):
     api_keys: SecretStr | None = Field(
         None, description="Keys as NAME:SHA256[:PERMISSION ...], separated by commas; NAME is the tenant. Unset: no keys, loopback only."
     )
+    rollback_margin: float = Field(
+        0.02,
+        ge=0.0,
+        le=1.0,
+        description="By how much a new champion must be proven worse than the one before it to be taken back; 1: never.",
+    )
     lm: str | None = Field(None, description="LM for the third rung: unset, `local`, or a LiteLLM model string such as openai/gpt-5-mini.")
     lm_light: str | None = Field(None, description="LM for light calls; default: POINTSMAN_LM.")
     lm_strong: str | None = Field(None, description="LM for strong calls; default: POINTSMAN_LM.")

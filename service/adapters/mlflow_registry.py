@@ -27,6 +27,9 @@ CHAMPION = "champion"
 CHALLENGER = "challenger"
 PREVIOUS = "previous"
 RULING = "ruling"  # the tag that says what the court made of a version
+STAGE, SHARE, SINCE = "stage", "share", "stage_since"  # the tags of a challenger that is tried beside the champion: how, and since when
+REASON = "ruling_reason"  # the tag that says why, where the verdict does not
+PROMOTED = "promoted_at"  # the tag that says when a version became champion
 VERDICT = "verdict.json"  # the artifact of its run that says why
 REPORT = "report.html"  # the same for people, with what led to it
 _ENVIRONMENT = {
@@ -47,6 +50,16 @@ class RegisteredVersion:
 
     number: str
     folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A challenger that is tried beside the champion: in which stage, for which share of the sessions, and since when."""
+
+    number: str
+    stage: str
+    share: float
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +144,7 @@ class MlflowRegistry:
             if old is not None and str(old) != number:
                 client.set_registered_model_alias(MODEL, PREVIOUS, old)
             client.set_registered_model_alias(MODEL, CHAMPION, number)
+            client.set_model_version_tag(MODEL, number, PROMOTED, datetime.now(UTC).isoformat())
             if str(aliases.get(CHALLENGER)) == number:
                 client.delete_registered_model_alias(MODEL, CHALLENGER)
         if not found:
@@ -147,6 +161,56 @@ class MlflowRegistry:
             raise ConfigurationError("There is no earlier champion to go back to. See: pointsman routers list")
         self.promote(previous.number)
         return champion.number, previous.number
+
+    def try_out(self, number: str, stage: str, share: float) -> None:
+        """Have services try a version beside the champion, from now on."""
+        client = self._client()
+        for name, value in ((SHARE, str(share)), (SINCE, datetime.now(UTC).isoformat()), (STAGE, stage)):
+            client.set_model_version_tag(MODEL, number, name, value)
+        client.set_registered_model_alias(MODEL, CHALLENGER, number)
+
+    def dismiss(self, number: str) -> None:
+        """Stop trying a version."""
+        client = self._client()
+        if client.get_model_version(MODEL, number).tags.get(STAGE) is not None:
+            client.delete_model_version_tag(MODEL, number, STAGE)
+
+    def tried(self) -> Tried | None:
+        """Return the challenger that is tried beside the champion, or None; see `champion`."""
+        if not self._exists():
+            return None
+        client = self._client()
+        with self._readable() as found:
+            found.append(client.get_model_version_by_alias(MODEL, CHALLENGER))
+        tags = found[0].tags if found else {}
+        if tags.get(STAGE) is None:
+            return None
+        return Tried(str(found[0].version), tags[STAGE], float(tags[SHARE]), datetime.fromisoformat(tags[SINCE]))
+
+    def promoted(self) -> tuple[str, str, datetime] | None:
+        """Return the champion, the one before it, and when it was promoted; None where that is not known."""
+        if not self._exists():
+            return None
+        client = self._client()
+        with self._readable() as found:
+            aliases = client.get_registered_model(MODEL).aliases
+            if CHAMPION in aliases and PREVIOUS in aliases:
+                found.append(client.get_model_version(MODEL, aliases[CHAMPION]))
+        at = found[0].tags.get(PROMOTED) if found else None
+        return (str(aliases[CHAMPION]), str(aliases[PREVIOUS]), datetime.fromisoformat(at)) if at is not None else None
+
+    def rule(self, number: str, ruling: str, reason: str) -> None:
+        """Write down a ruling that came after the verdict, with the sentence that says why."""
+        client = self._client()
+        client.set_model_version_tag(MODEL, number, REASON, reason)
+        client.set_model_version_tag(MODEL, number, RULING, ruling)
+
+    def ruling(self, number: str) -> str | None:
+        """Return the last ruling on a version; see `champion`."""
+        client = self._client()
+        with self._readable() as found:
+            found.append(client.get_model_version(MODEL, number))
+        return found[0].tags.get(RULING) if found else None
 
     def record(self, number: str, ruling: str, texts: Mapping[str, str]) -> None:
         """Write down what the court made of a version: the ruling as a tag; the verdict and what else there is to read in its run."""

@@ -1,7 +1,8 @@
-"""Asks the registry now and then which version is champion, and notes it for the services of this machine: `python -m ... URI NOTE`.
+"""Asks the registry now and then which versions it names, and notes it for the services of this machine: `python -m ... URI MARGIN`.
 
 A process of its own: MLflow takes seconds and 200 MB to import, and asking it disturbs requests. It ends with the service that started it
-(its standard input is closed then). Of several in one working folder only one asks; the others wait to take its place.
+(its standard input is closed then). Of several in one working folder only one asks; the others wait to take its place. It also watches what
+comes of a canary and of a new champion, and stops or takes back what is proven to be worse (`rollout_guard.py`).
 """
 
 import fcntl
@@ -11,24 +12,43 @@ import threading
 import time
 from pathlib import Path
 
-from service.adapters.router_source import NO_CHAMPION, note_problem, recall, remember
-from service.errors import ConfigurationError
+from service.adapters.rollout_log import RolloutLog
+from service.adapters.router_source import (
+    CANDIDATE_NOTE,
+    CHAMPION_NOTE,
+    NO_CHAMPION,
+    note_candidate,
+    note_problem,
+    read_candidate,
+    recall,
+    remember,
+)
+from service.errors import ConfigurationError, StoreUnavailable
+from service.ports import NotedCandidate
+from service.programs import Stage
 
 ASK_SECONDS = 3.0
+GUARD_SECONDS = 10.0
+DATABASE = "POINTSMAN_WATCHED_DATABASE"  # the environment variable that says where the signals are
 
 
-def watch(uri: str, note: Path) -> None:
+def watch(uri: str, database: str, margin: float) -> None:
     """Watch until the process is ended."""
-    note.parent.mkdir(parents=True, exist_ok=True)
-    with note.with_suffix(".lock").open("w") as lock:
+    CHAMPION_NOTE.parent.mkdir(parents=True, exist_ok=True)
+    guarded = 0.0
+    with CHAMPION_NOTE.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         while True:
-            look(uri, note)
+            if time.monotonic() - guarded >= GUARD_SECONDS:
+                guard(uri, database, margin)
+                guarded = time.monotonic()
+            look(uri)
+            look_at_candidate(uri)
             time.sleep(ASK_SECONDS)
 
 
-def look(uri: str, note: Path) -> None:
-    """Ask once, and note a change."""
+def look(uri: str, note: Path = CHAMPION_NOTE) -> None:
+    """Ask for the champion once, and note a change."""
     from service.adapters.mlflow_registry import MlflowRegistry
 
     try:
@@ -44,6 +64,35 @@ def look(uri: str, note: Path) -> None:
         note_problem(uri, str(exc), note)
 
 
+def look_at_candidate(uri: str, note: Path = CANDIDATE_NOTE) -> None:
+    """Ask once which challenger is tried, and note a change; while the registry cannot be asked, what was noted stays."""
+    from service.adapters.mlflow_registry import MlflowRegistry
+
+    try:
+        registry = MlflowRegistry(uri)
+        tried = registry.tried()
+        wanted = NotedCandidate(tried.number, Stage(tried.stage), tried.share) if tried is not None else None
+        if wanted != read_candidate(uri, note):
+            version = registry.version(wanted.version) if wanted is not None else None
+            note_candidate(uri, version, wanted.stage if wanted else Stage.SHADOW, wanted.share if wanted else 0.0, note)
+    except (ConfigurationError, OSError, ValueError) as exc:
+        print(f"candidate_not_noted: {exc}", file=sys.stderr, flush=True)  # noqa: T201  # this process has no other log
+
+
+def guard(uri: str, database: str, margin: float) -> None:
+    """Stop a canary and take back a new champion that are proven to be worse."""
+    from service.adapters.mlflow_registry import MlflowRegistry
+    from service.adapters.rollout_guard import stop_canary, take_back
+
+    try:
+        registry, log = MlflowRegistry(uri), RolloutLog(database)
+        done = [stop_canary(registry, log), take_back(registry, log, margin)]
+    except (ConfigurationError, StoreUnavailable) as exc:
+        done = [f"not_guarded: {exc}"]
+    for line in filter(None, done):
+        print(line, file=sys.stderr, flush=True)  # noqa: T201  # as above
+
+
 def _end_with_the_service() -> None:
     sys.stdin.buffer.read()
     os._exit(0)
@@ -51,4 +100,4 @@ def _end_with_the_service() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_end_with_the_service, daemon=True).start()
-    watch(sys.argv[1], Path(sys.argv[2]))
+    watch(sys.argv[1], os.environ[DATABASE], float(sys.argv[2]))

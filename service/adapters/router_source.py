@@ -2,6 +2,7 @@
 
 `var/router/last_good.json` names the folder of the version that served last, so that a start needs no MLflow. `var/router/champion.json`
 says what the registry was last seen to name: `registry_watch.py` and the commands that promote write it, each service looks at it.
+`var/router/candidate.json` does the same for a challenger that is tried beside the champion.
 """
 
 import json
@@ -13,8 +14,8 @@ from pydantic import JsonValue, ValidationError
 
 from service.adapters.mlflow_registry import RegisteredVersion
 from service.errors import ConfigurationError
-from service.ports import Noted
-from service.programs import Router
+from service.ports import Noted, NotedCandidate
+from service.programs import Router, Stage
 from service.routing.encoder import Encoder
 from service.routing.policy import Policy
 from service.routing.student import Student
@@ -24,6 +25,7 @@ from signatures.artifact import STUDENT, ArtifactError, read_version
 log = logging.getLogger(__name__)
 LAST_GOOD = STATE / "router" / "last_good.json"
 CHAMPION_NOTE = STATE / "router" / "champion.json"
+CANDIDATE_NOTE = STATE / "router" / "candidate.json"
 REHEARSAL_TOLERANCE = 0.02  # by which a probability may differ on another processor
 
 NO_CHAMPION = (
@@ -34,11 +36,20 @@ NO_CHAMPION = (
 class RouterSource:
     """`ProgramSource` over two notes on disk."""
 
-    def __init__(self, mlflow_uri: str, encoder: Encoder, *, last_good: Path = LAST_GOOD, champion: Path = CHAMPION_NOTE) -> None:
+    def __init__(
+        self,
+        mlflow_uri: str,
+        encoder: Encoder,
+        *,
+        last_good: Path = LAST_GOOD,
+        champion: Path = CHAMPION_NOTE,
+        candidate: Path = CANDIDATE_NOTE,
+    ) -> None:
         self._uri = mlflow_uri
         self._encoder = encoder
         self._last_good = last_good
         self._champion = champion
+        self._candidate = candidate
 
     def load_last_good(self) -> Router | None:
         """Load the version that served last, if its folder is whole."""
@@ -52,6 +63,15 @@ class RouterSource:
     def load_noted(self) -> Router | None:
         """Load the version that the registry was last seen to name."""
         version = recall(self._uri, self._champion)
+        return self.load(version) if version is not None else None
+
+    def noted_candidate(self) -> NotedCandidate | None:
+        """Return which challenger the registry was last seen to try, and how."""
+        return read_candidate(self._uri, self._candidate)
+
+    def load_candidate(self) -> Router | None:
+        """Load that challenger."""
+        version = recall(self._uri, self._candidate)
         return self.load(version) if version is not None else None
 
     def keep(self, router: Router) -> None:
@@ -111,6 +131,24 @@ def read_note(uri: str, path: Path = CHAMPION_NOTE) -> Noted:
 def remember(uri: str, version: RegisteredVersion, path: Path = CHAMPION_NOTE) -> None:
     """Note a version by an atomic replacement."""
     _write(path, {"mlflow_uri": uri, "version": version.number, "folder": str(version.folder)})
+
+
+def read_candidate(uri: str, path: Path = CANDIDATE_NOTE) -> NotedCandidate | None:
+    """Return which challenger is tried, and how; None where there is none, or the note cannot be read."""
+    version = recall(uri, path)
+    try:
+        note = json.loads(path.read_bytes())
+        return NotedCandidate(version.number, Stage(note["stage"]), float(note["share"])) if version is not None else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def note_candidate(uri: str, version: RegisteredVersion | None, stage: Stage, share: float, path: Path = CANDIDATE_NOTE) -> None:
+    """Note which challenger is tried by an atomic replacement; None: none is."""
+    if version is None:
+        path.unlink(missing_ok=True)
+        return
+    _write(path, {"mlflow_uri": uri, "version": version.number, "folder": str(version.folder), "stage": stage.value, "share": str(share)})
 
 
 def note_problem(uri: str, problem: str, path: Path = CHAMPION_NOTE) -> None:

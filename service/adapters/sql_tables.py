@@ -120,6 +120,15 @@ class Signal(SQLModel, table=True):
     updated_at: datetime = Field(sa_type=UtcDateTime)
 
 
+class Shadow(SQLModel, table=True):
+    """How a candidate did in the shadow: the counts of all services together."""
+
+    version: str = Field(primary_key=True)
+    requests: int
+    differing: int
+    failing: int
+
+
 def decision_values(receipt: Receipt) -> dict[str, object]:
     """Return the decision row of a receipt. JSON columns hold contracts: the engine's serializer writes them."""
     decision, request = receipt.decision, receipt.request

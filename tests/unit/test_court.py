@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from optimizers.canary import CHANCE, Arm, judge_canary
+from optimizers.canary import judge_canary
 from optimizers.court import Comparison, Watched, judge_integrity, judge_off_policy, judge_shadow, judge_test, rule
 from optimizers.off_policy import Answer, Estimate, OffPolicy
 from optimizers.paired import compare, compare_slices
 from optimizers.ruling import Finding, Found, Rules, Ruling, Step, Verdict, Weight
+from service.routing.arms import CHANCE, Arm
 
 OPEN = Rules()
 WATCHED = Rules(shadow=Weight.ADVISORY, canary=Weight.ADVISORY)
@@ -146,7 +147,8 @@ def test_the_shadow_is_judged_when_it_has_read_enough(watched: Watched | None, f
 def arm(rng: np.random.Generator, n: int, *, errors: float = 0.01, reward: float = 0.8) -> Arm:
     """Simulate what came of n requests."""
     rewards = np.clip(rng.normal(reward, 0.2, n // 2), 0.0, 1.0)
-    return Arm(n, int((rng.random(n) < errors).sum()), int((rng.random(n) < 0.03).sum()), rewards.tolist())
+    failed, fell_back = (int((rng.random(n) < share).sum()) for share in (errors, 0.03))
+    return Arm(n, failed, fell_back, len(rewards), float(rewards.sum()), float((rewards**2).sum()))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_a_canary_that_is_no_worse_survives_a_hundred_looks() -> None:
         served = [rng.random(10) < 0.02 for _ in range(100)]
         for look in range(1, 101):
             so_far = np.concatenate(served[:look])
-            judged = judge_canary(Arm(4_000, 80, 0, []), Arm(len(so_far), int(so_far.sum()), 0, []), 1.0, Rules())
+            judged = judge_canary(Arm(4_000, 80), Arm(len(so_far), int(so_far.sum())), 1.0, Rules())
             if judged.found is Found.AGAINST:
                 stopped += 1
                 break

@@ -10,8 +10,8 @@ import pytest
 from service import reload
 from service.catalog.loader import load_catalog
 from service.errors import ConfigurationError
-from service.ports import Noted, RouterTried
-from service.programs import Programs, Router
+from service.ports import Noted, NotedCandidate, RouterTried
+from service.programs import Programs, Router, Stage
 from service.reload import Follower, check_labels
 from service.routing.policy import Policy
 from tests.fakes import Watcher
@@ -51,6 +51,7 @@ class Source:
         self.looks = list(looks)
         self.versions = {"1": a_router("1"), "2": a_router("2"), **(versions or {})}
         self.named = Noted()
+        self.candidates: list[NotedCandidate | None] = [None]
         self.kept: list[str] = []
         self.loads = 0
 
@@ -67,6 +68,15 @@ class Source:
         """Give what the named version loads as."""
         self.loads += 1
         return _give(self.versions[self.named.version or ""])
+
+    def noted_candidate(self) -> NotedCandidate | None:
+        """Give the next candidate, the last one again and again."""
+        return self.candidates.pop(0) if len(self.candidates) > 1 else self.candidates[0]
+
+    def load_candidate(self) -> Router | None:
+        """Give what version 2 loads as."""
+        self.loads += 1
+        return _give(self.versions["2"])
 
     def keep(self, router: Router) -> None:
         """Write down what serves."""
@@ -227,3 +237,45 @@ def test_labels_that_the_catalogue_knows_pass() -> None:
     """Fewer are fine: an intent may have no examples yet."""
     check_labels(a_router("1"), CATALOG)
     check_labels(replace(a_router("1"), version="2"), CATALOG)
+
+
+SHADOW, CANARY = NotedCandidate("2", Stage.SHADOW, 0.0), NotedCandidate("2", Stage.CANARY, 0.5)
+
+
+async def test_a_challenger_is_tried_beside_the_champion_and_goes_when_the_registry_says_so() -> None:
+    """From shadow to canary it is not loaded again; the champion serves all the while."""
+    source, seen = Source(a_router("1"), names("1")), []
+    source.candidates = [None, SHADOW, SHADOW, CANARY, CANARY, None]
+
+    def note(follower: Follower) -> bool:
+        candidate = follower.programs.candidate
+        seen.append((candidate.stage, candidate.share) if candidate is not None else None)
+        return len(source.candidates) == 1 and candidate is None
+
+    programs, _, _ = await follow(source, note)
+
+    assert [one for i, one in enumerate(seen) if i == 0 or one != seen[i - 1]] == [None, (Stage.SHADOW, 0.0), (Stage.CANARY, 0.5), None]
+    assert source.loads == 1
+    assert programs.current is not None
+    assert programs.current.version == "1"
+
+
+async def test_a_challenger_that_cannot_be_loaded_is_not_tried() -> None:
+    """The champion serves, and the metric hears of it."""
+    source = Source(a_router("1"), names("1"), versions={"2": ConfigurationError("not whole")})
+    source.candidates = [SHADOW]
+
+    programs, _, events = await follow(source, lambda _: source.loads > 0)
+
+    assert (programs.candidate, tried(events)) == (None, [RouterTried("1", served=True), RouterTried(None, served=False)])
+
+
+async def test_a_challenger_that_is_promoted_is_champion_and_tried_no_longer() -> None:
+    """Whatever the note of the candidate still says."""
+    source = Source(a_router("1"), names("1"), names("1"), names("1"), names("2"))
+    source.candidates = [CANARY]
+
+    programs, _, _ = await follow(source, lambda _: "2" in source.kept)
+
+    assert programs.current is not None
+    assert (programs.current.version, programs.candidate) == ("2", None)

@@ -1,0 +1,82 @@
+"""What came of routers that are tried: counts of what a candidate read in the shadow, and what its and the champion's requests came to.
+
+Blocking, for threads and other processes; several services add to the same counts.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlmodel import col
+
+from service.adapters.sql_engine import normalise, open_engine, writer
+from service.adapters.sql_tables import Shadow, Signal
+from service.contracts.decision import Rung
+from service.errors import StoreUnavailable
+from service.programs import Tally
+from service.routing.arms import Arm
+
+LOCK_SECONDS = 10.0
+
+
+class RolloutLog:
+    """The evidence on candidates in the application's database.
+
+    Args:
+        url: the address of `POINTSMAN_DATABASE_URL`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = normalise(url)
+
+    def add(self, version: str, tally: Tally) -> None:
+        """Add to what a candidate read in the shadow.
+
+        Raises:
+            StoreUnavailable: nothing was added.
+        """
+        with self._opened() as engine, writer(engine).begin() as connection:
+            insert = (postgresql if engine.dialect.name == "postgresql" else sqlite).insert(Shadow)
+            counts = {"requests": tally.requests, "differing": tally.differing, "failing": tally.failing}
+            more = {name: getattr(Shadow, name) + value for name, value in counts.items()}
+            connection.execute(insert.values(version=version, **counts).on_conflict_do_update(index_elements=["version"], set_=more))
+
+    def seen(self, version: str) -> Tally:
+        """Return what a candidate read in the shadow so far."""
+        with self._opened() as engine, engine.connect() as connection:
+            found = connection.execute(
+                sa.select(col(Shadow.requests), col(Shadow.differing), col(Shadow.failing)).where(col(Shadow.version) == version)
+            ).one_or_none()
+        return Tally(*found) if found is not None else Tally()
+
+    def arm(self, version: str, *, since: datetime, until: datetime | None = None) -> Arm:
+        """Return what came of the requests that a version served in a time."""
+        failed = sa.and_(col(Signal.agents_succeeded) == 0, col(Signal.agents_failed) > col(Signal.agents_unavailable))
+        counted = (
+            sa.func.count(),
+            sa.func.coalesce(sa.func.sum(sa.case((failed, 1), else_=0)), 0),
+            sa.func.coalesce(sa.func.sum(sa.case((col(Signal.rung) == Rung.SAFE_DEFAULT.value, 1), else_=0)), 0),
+            sa.func.count(col(Signal.reward)),
+            sa.func.coalesce(sa.func.sum(col(Signal.reward)), 0.0),
+            sa.func.coalesce(sa.func.sum(col(Signal.reward) * col(Signal.reward)), 0.0),
+        )
+        wanted = sa.select(*counted).where(col(Signal.router_version) == version, col(Signal.created_at) >= since)
+        if until is not None:
+            wanted = wanted.where(col(Signal.created_at) < until)
+        with self._opened() as engine, engine.connect() as connection:
+            return Arm(*connection.execute(wanted).one())
+
+    @contextmanager
+    def _opened(self) -> Iterator[Engine]:
+        try:
+            engine = open_engine(self._url, LOCK_SECONDS)
+            try:
+                yield engine
+            finally:
+                engine.dispose()
+        except SQLAlchemyError as exc:
+            raise StoreUnavailable(f"The store cannot be used: {exc}") from exc
