@@ -79,7 +79,7 @@ class MlflowRegistry:
     """Reads and writes versions. Blocking; for threads and offline jobs."""
 
     def __init__(self, uri: str) -> None:
-        self._uri = uri
+        self.uri = uri
 
     def champion(self) -> RegisteredVersion | None:
         """Return the version under the alias `champion`, downloaded where it is not on this machine.
@@ -239,13 +239,13 @@ class MlflowRegistry:
         from mlflow.exceptions import MlflowException
 
         try:
-            return Path(download_artifacts(run_id=run_id, artifact_path=path, tracking_uri=self._uri))
+            return Path(download_artifacts(run_id=run_id, artifact_path=path, tracking_uri=self.uri))
         except (MlflowException, OSError):
             return None
 
     def _exists(self) -> bool:
         """Say whether there may be a store: reading must not create one."""
-        database = sqlite_path(self._uri)
+        database = sqlite_path(self.uri)
         return database is None or database.is_file()
 
     @contextmanager
@@ -257,10 +257,10 @@ class MlflowRegistry:
         try:
             yield found
         except SQLAlchemyError as exc:
-            raise ConfigurationError(f"The MLflow registry {self._uri} cannot be read: {exc}") from exc
+            raise ConfigurationError(f"The MLflow registry {self.uri} cannot be read: {exc}") from exc
         except MlflowException as exc:
             if exc.error_code not in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
-                raise ConfigurationError(f"The MLflow registry {self._uri} cannot be read: {exc}") from exc
+                raise ConfigurationError(f"The MLflow registry {self.uri} cannot be read: {exc}") from exc
             found.clear()
 
     def _fetch(self, version: "ModelVersion") -> RegisteredVersion:
@@ -268,7 +268,7 @@ class MlflowRegistry:
         from mlflow.exceptions import MlflowException
 
         try:
-            folder = download_artifacts(artifact_uri=version.source, tracking_uri=self._uri)
+            folder = download_artifacts(artifact_uri=version.source, tracking_uri=self.uri)
         except (MlflowException, OSError) as exc:
             raise ConfigurationError(f"Router version {version.version} cannot be fetched from {version.source}: {exc}") from exc
         return RegisteredVersion(str(version.version), Path(folder))
@@ -324,23 +324,23 @@ class MlflowRegistry:
         experiment = client.get_experiment_by_name(EXPERIMENT)
         if experiment is not None:
             return str(experiment.experiment_id)
-        database = sqlite_path(self._uri)
+        database = sqlite_path(self.uri)
         location = (database.parent / "artifacts").as_uri() if database else None
         return str(client.create_experiment(EXPERIMENT, artifact_location=location))
 
     def _client(self) -> "MlflowClient":
         for name, text in _ENVIRONMENT.items():
             os.environ.setdefault(name, text)
-        database = sqlite_path(self._uri)
+        database = sqlite_path(self.uri)
         if database is not None:
             database.parent.mkdir(parents=True, exist_ok=True)
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
 
         try:
-            return MlflowClient(tracking_uri=self._uri, registry_uri=self._uri)
+            return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
         except (MlflowException, SQLAlchemyError) as exc:
-            raise ConfigurationError(f"The MLflow registry {self._uri} cannot be opened: {exc}") from exc
+            raise ConfigurationError(f"The MLflow registry {self.uri} cannot be opened: {exc}") from exc
 
 
 def sqlite_path(uri: str) -> Path | None:

@@ -1,0 +1,170 @@
+"""Shadow, canary and going back on a real registry and a real store: evidence comes in, and what is proven worse does not stay."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from optimizers.advance import advance, begin_trying, pending_steps
+from optimizers.court import judge_integrity
+from optimizers.ruling import Finding, Found, Rules, Ruling, Step, Verdict, Weight
+from service.adapters.mlflow_registry import VERDICT, MlflowRegistry
+from service.adapters.registry_watch import look, look_at_candidate
+from service.adapters.rollout_guard import stop_canary, take_back
+from service.adapters.rollout_log import RolloutLog
+from service.adapters.router_source import CANDIDATE_NOTE, CHAMPION_NOTE, read_candidate, read_note
+from service.adapters.sql_store import SqlStore
+from service.ports import NotedCandidate
+from service.programs import Stage, Tally
+from tests.contract.test_store import a_receipt
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
+MARGIN = 0.02
+RULES = Rules(shadow=Weight.REQUIRED, canary=Weight.REQUIRED, shadow_least=200, canary_least=200, canary_share=0.1)
+Serve = Callable[..., None]
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowRegistry:
+    """A registry with two versions; the first is champion, the second challenger."""
+    monkeypatch.chdir(tmp_path)
+    registry = MlflowRegistry(f"sqlite:///{tmp_path}/mlflow.db")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "content.txt").write_text(name)
+        registry.register(tmp_path / name, params={"job": name}, metrics={}, promote=False)
+    return registry
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> RolloutLog:
+    """The evidence of an empty store."""
+
+    async def make() -> None:
+        store = SqlStore(f"sqlite:///{tmp_path}/store.db")
+        await store.open()
+        await store.close()
+
+    asyncio.run(make())
+    return RolloutLog(f"sqlite:///{tmp_path}/store.db")
+
+
+@pytest.fixture
+def serve(tmp_path: Path, log: RolloutLog) -> Serve:
+    """Have a version serve requests, of which a share fails, some hours ago."""
+
+    async def commit(version: str, count: int, failing: float, hours_ago: float) -> None:
+        store, draws = SqlStore(f"sqlite:///{tmp_path}/store.db"), random.Random(1)
+        await store.open()
+        for _ in range(count):
+            made, failed = a_receipt(), int(draws.random() < failing)
+            outcome = {"router_version": version, "agents_succeeded": 1 - failed, "agents_failed": failed, "agents_unavailable": 0}
+            signal = made.signal.model_validate({**made.signal.model_dump(), **outcome})
+            at = datetime.now(UTC) - timedelta(hours=hours_ago)
+            await store.commit(made.model_copy(update={"signal": signal, "committed_at": at}))
+        await store.close()
+
+    return lambda version, count, failing, hours_ago=0.0: asyncio.run(commit(version, count, failing, hours_ago))
+
+
+def test_a_canary_that_is_worse_is_stopped(registry: MlflowRegistry, log: RolloutLog, serve: Serve) -> None:
+    """With its ruling and the reason; the champion stays, and the services are told to try nothing."""
+    registry.try_out("2", Stage.CANARY.value, 0.1)
+    look_at_candidate(registry.uri)
+    tried = read_candidate(registry.uri)
+    serve("1", 400, 0.02)
+    serve("2", 200, 0.4)
+
+    done = stop_canary(registry, log)
+    again = stop_canary(registry, log)
+    look_at_candidate(registry.uri)
+
+    assert tried == NotedCandidate("2", Stage.CANARY, 0.1)
+    assert done is not None
+    assert "errors" in done
+    assert (again, registry.tried(), registry.champion_number(), registry.ruling("2")) == (None, None, "1", "reject")
+    assert not CANDIDATE_NOTE.exists()
+
+
+def test_a_canary_that_is_as_good_goes_on(registry: MlflowRegistry, log: RolloutLog, serve: Serve) -> None:
+    """Two of a hundred fail at either."""
+    registry.try_out("2", Stage.CANARY.value, 0.1)
+    serve("1", 300, 0.02)
+    serve("2", 150, 0.03)
+
+    assert stop_canary(registry, log) is None
+    assert registry.tried() is not None
+
+
+def test_a_new_champion_that_is_worse_is_taken_back_once(registry: MlflowRegistry, log: RolloutLog, serve: Serve) -> None:
+    """The one before serves again within a look; and it does not give way to the one that was taken back, whatever comes."""
+    serve("1", 400, 0.02, hours_ago=2)
+    registry.promote("2")
+    assert take_back(registry, log, MARGIN) is None
+    serve("2", 200, 0.4)
+
+    done = take_back(registry, log, MARGIN)
+    look(registry.uri)
+    serve("1", 200, 0.9)
+    again = take_back(registry, log, MARGIN)
+
+    assert done is not None
+    assert "version=2 now=1" in done
+    assert (registry.champion_number(), registry.ruling("2"), again) == ("1", "taken_back", None)
+    assert read_note(registry.uri, CHAMPION_NOTE).version == "1"
+
+
+@pytest.mark.parametrize(("failing", "margin"), [(0.02, MARGIN), (0.4, 1.0)], ids=["as good", "never to go back"])
+def test_a_new_champion_stays(registry: MlflowRegistry, log: RolloutLog, serve: Serve, failing: float, margin: float) -> None:
+    """When it is not worse, or when the operator wants nothing to be taken back."""
+    serve("1", 300, 0.02, hours_ago=2)
+    registry.promote("2")
+    serve("2", 200, failing)
+
+    assert take_back(registry, log, margin) is None
+    assert registry.champion_number() == "2"
+
+
+def test_a_challenger_goes_from_shadow_to_canary_to_champion(registry: MlflowRegistry, log: RolloutLog, serve: Serve) -> None:
+    """Each step begins when the one before has found for it; while a step lacks evidence, nothing moves."""
+    findings = (judge_integrity([]), Finding(step=Step.TEST, found=Found.FOR, reason="Better."), *pending_steps(RULES))
+    verdict = Verdict(
+        champion="1", challenger="2", ruling=Ruling.WAIT, reason="Waits.", findings=findings, rules=RULES, decided_at=datetime.now(UTC)
+    )
+    registry.record("2", "wait", {VERDICT: verdict.model_dump_json()})
+    begin_trying(registry, "2", findings, RULES)
+    stages = [registry.tried()]
+
+    log.add("2", Tally(100, 5, 0))
+    early = advance(registry, log, registry.uri)
+    log.add("2", Tally(150, 8, 0))
+    shadowed = advance(registry, log, registry.uri)
+    stages.append(registry.tried())
+    serve("1", 400, 0.02)
+    serve("2", 250, 0.02)
+    served = advance(registry, log, registry.uri)
+
+    assert [(one.stage, one.share) for one in stages if one is not None] == [("shadow", 0.0), ("canary", 0.1)]
+    assert [one.ruling for one in (early, shadowed, served) if one is not None] == [Ruling.WAIT, Ruling.WAIT, Ruling.PROMOTE]
+    assert (registry.champion_number(), registry.tried(), registry.ruling("2")) == ("2", None, "promote")
+    assert read_note(registry.uri).version == "2"
+    assert advance(registry, log, registry.uri) is None
+
+
+def test_a_challenger_that_reads_otherwise_too_often_is_rejected_in_the_shadow(registry: MlflowRegistry, log: RolloutLog) -> None:
+    """It never answers anybody."""
+    findings = (judge_integrity([]), Finding(step=Step.TEST, found=Found.FOR, reason="Better."), *pending_steps(RULES))
+    verdict = Verdict(
+        champion="1", challenger="2", ruling=Ruling.WAIT, reason="Waits.", findings=findings, rules=RULES, decided_at=datetime.now(UTC)
+    )
+    registry.record("2", "wait", {VERDICT: verdict.model_dump_json()})
+    begin_trying(registry, "2", findings, RULES)
+    log.add("2", Tally(300, 200, 0))
+
+    judged = advance(registry, log, registry.uri)
+
+    assert judged is not None
+    assert (judged.ruling, registry.tried(), registry.champion_number()) == (Ruling.REJECT, None, "1")
