@@ -254,38 +254,51 @@ def test_what_is_asked_for_after_the_beginning_waits_for_the_next_run(world: Wor
 
 
 def test_two_processes_never_take_the_same_request(world: World) -> None:
-    """Each has a lease of its own, so that nothing but the claim itself keeps them apart; together they take all."""
+    """Thirty times both take one at the same moment; each has a lease of its own, so that only the claim itself keeps them apart."""
     for number in range(60):
         ask(world.engine, f"tenant-{number}", a_wish(), START)
-    command = [sys.executable, "-m", "tests.contract.test_optimization_jobs", world.database]
-    processes = [subprocess.Popen([*command, name], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for name in "ab"]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    taken = []
 
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    first, second = (process.communicate(timeout=60)[0].split() for process in processes)
+    with start(world.database, "a") as first, start(world.database, "b") as second:
+        for _ in range(31):
+            for process in (first, second):
+                tell(process, "go")
+            taken += [hear(process) for process in (first, second)]
 
-    assert [process.returncode for process in processes] == [0, 0]
-    assert first
-    assert second
-    assert set(first) & set(second) == set()
-    assert len({*first, *second}) == len(first) + len(second) == 60
+    assert taken[60:] == ["none", "none"]
+    assert len({*taken[:60]} - {"none"}) == 60
 
 
-def _claim_all(database: str, name: str) -> None:
-    """Take requests until none is left, and print their ids: the other process of the test above."""
+def start(database: str, name: str) -> "subprocess.Popen[str]":
+    """Start this module as a program, and wait until it is ready."""
+    command = [sys.executable, "-m", "tests.contract.test_optimization_jobs", database, name]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    hear(process)
+    return process
+
+
+def tell(process: "subprocess.Popen[str]", word: str) -> None:
+    """Write a line to a process."""
+    assert process.stdin is not None
+    process.stdin.write(f"{word}\n")
+    process.stdin.flush()
+
+
+def hear(process: "subprocess.Popen[str]") -> str:
+    """Read a line from a process."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def _take_when_told(database: str, name: str) -> None:
+    """Take one request each time that a line says so, and print its id: the other process of the test above."""
     with OptimizationJobs(database) as jobs:
         lease = jobs.take(name, name)
         print("ready", flush=True)  # noqa: T201
-        sys.stdin.readline()
-        before = jobs.now()
-        while (request := jobs.claim(lease, before)) is not None:
-            print(request.request_id)  # noqa: T201
+        while sys.stdin.readline() == "go\n":
+            request = jobs.claim(lease, jobs.now())
+            print("none" if request is None else request.request_id, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    _claim_all(sys.argv[1], sys.argv[2])
+    _take_when_told(sys.argv[1], sys.argv[2])
