@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from optimizers.dataset import Row, read_rows
 from optimizers.evidence import learn_from
@@ -83,8 +84,10 @@ def open_case(order: Order, catalog: Catalog, progress: Progress) -> Case:
     require_apart(labelled, golden)
     progress("reading the signals")
     scrub = Scrubber()
-    batches = SignalLog(order.database_url).batches(since=order.since)
-    dataset = build_snapshot(observe(batches, scrub), labelled, {row.key for row in golden}, scrub)
+    log = SignalLog(order.database_url)
+    received = [] if order.request_id is None else [log.of_request(order.request_id)]
+    signals = observe(chain(log.batches(since=order.since), received), scrub)
+    dataset = build_snapshot(signals, labelled, {row.key for row in golden}, scrub)
     serves = {intent.name: intent.primary_agent for intent in catalog.intents}
     return Case(order, catalog, registry, champion, labelled, golden, dataset, seen, serves)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
+from uuid import UUID
 
 from optimizers.ruling import Rules
 
@@ -20,7 +21,8 @@ class Order:
     Attributes:
         seed_set: labelled requests; None: those of the champion.
         golden: labelled requests to test on; None: what users said of logged requests that were never learned from.
-        since: signals before it are not used.
+        since: signals of the log before it are not used.
+        request_id: the request that it answers; what came with it is learned from, too.
     """
 
     mlflow_uri: str
@@ -30,6 +32,7 @@ class Order:
     seed_set: Path | None = None
     golden: Path | None = None
     since: datetime | None = None
+    request_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

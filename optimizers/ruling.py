@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from service.contracts.model import Contract, Instant, JsonObject
+from service.contracts.optimization import Ruling as Ruling  # a word of the court that requests carry, too
 
 
 class Step(StrEnum):
@@ -34,14 +35,6 @@ class Found(StrEnum):
     NO_VERDICT = "no_verdict"
     PENDING = "pending"
     SKIPPED = "skipped"
-
-
-class Ruling(StrEnum):
-    """What becomes of the challenger."""
-
-    PROMOTE = "promote"
-    REJECT = "reject"
-    WAIT = "wait"
 
 
 class Rules(Contract):

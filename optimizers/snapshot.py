@@ -115,7 +115,7 @@ def build_snapshot(observed: Iterable[Observed], labelled: Sequence[Row], held_b
     """Join what was observed into a dataset.
 
     Args:
-        observed: of `optimizers.observations.observe`, oldest first.
+        observed: of `optimizers.observations.observe`.
         labelled: requests with a label.
         held_back: keys (`Row.key`) of texts that are for testing only and must not be learned from.
         scrub: what their texts were scrubbed with.
@@ -125,7 +125,7 @@ def build_snapshot(observed: Iterable[Observed], labelled: Sequence[Row], held_b
     for batch in observed:
         left_out += batch.left_out
         tables.append(batch.rows)
-    table = pa.Table.from_batches(tables, schema=SCHEMA)
+    table = pa.Table.from_batches(tables, schema=SCHEMA).sort_by("at")
     keys, numbers = _keys(table["text"])
     told = {row.key for row in labelled}
     reasons = (

@@ -35,7 +35,7 @@ from service.keys import Keys
 from service.logs import RequestLog
 from service.metrics import Metrics
 from service.pipeline import Pipeline, Stages
-from service.ports import AgentClient, AgentFailure, Event, Observer, Predictors, Store
+from service.ports import AgentClient, AgentFailure, Event, Observer, OptimizationQueue, Predictors, Store
 from service.programs import Programs
 from service.reload import Follower
 from service.routing.encoder import Encoder
@@ -74,6 +74,7 @@ class Services:
     programs: Programs
     pipeline: Pipeline
     store: Store
+    optimizations: OptimizationQueue
     health: Health
     metrics: Metrics
     router_tried: asyncio.Event
@@ -193,7 +194,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             ]
             try:
                 async with _watched_registry(settings):
-                    yield Services(settings, catalog, keys, programs, pipeline, store, health, metrics, follower.tried)
+                    yield Services(settings, catalog, keys, programs, pipeline, store, store, health, metrics, follower.tried)
             finally:
                 await pipeline.drain(DRAIN_SECONDS)
                 for task in following:

@@ -3,6 +3,7 @@
     PointsmanError
     ├── InvalidInput            400   the body breaks the contract; lists each field
     ├── Unauthenticated         401
+    ├── PermissionDenied        403   the key does not name the permission
     ├── NotFound                404
     ├── IdempotencyConflict     409   the same query_id with another body
     ├── BodyTimeout             408
@@ -76,6 +77,12 @@ class Unauthenticated(PointsmanError):
     """No key, or one that is not known."""
 
     code, status, title = "unauthenticated", 401, "Authentication required"
+
+
+class PermissionDenied(PointsmanError):
+    """The key does not name the permission that this needs."""
+
+    code, status, title = ErrorCode.PERMISSION_DENIED, 403, "Permission denied"
 
 
 class NotFound(PointsmanError):

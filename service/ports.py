@@ -10,6 +10,7 @@ from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
 from service.contracts.lm import Finding, LMFailure, LMQuestion, LMVerdict
+from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
 from service.errors import ErrorCode
@@ -86,6 +87,26 @@ class Store(Protocol):
         Raises:
             StoreUnavailable: it does not.
         """
+        ...
+
+
+class OptimizationQueue(Protocol):
+    """Durable requests to make a signature better. Each tenant sees its own. Every method can raise `StoreUnavailable`."""
+
+    async def ask_for(self, tenant: str, wish: OptimizationWish) -> OptimizationRequest:
+        """Keep a wish; durable on return.
+
+        One for the same agent and signature joins the request of the tenant that waits already: its priority is raised where the wish has
+        a higher one, and signals that it does not have are added as far as they fit.
+        """
+        ...
+
+    async def requests(self, tenant: str, status: RequestStatus | None = None) -> Sequence[OptimizationRequest]:
+        """Return the first hundred: those that have not ended in the order of their turn, then the latest that have."""
+        ...
+
+    async def request(self, tenant: str, request_id: UUID) -> OptimizationRequest | None:
+        """Return one of the tenant's requests, or None."""
         ...
 
 

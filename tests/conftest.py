@@ -81,7 +81,7 @@ class World:
             )
             tried = asyncio.Event()
             tried.set()
-            yield Services(settings, self.catalog, self.keys, programs, pipeline, self.store, self.health, metrics, tried)
+            yield Services(settings, self.catalog, self.keys, programs, pipeline, self.store, self.store, self.health, metrics, tried)
 
         return create_app(self.settings, opener=opener)
 

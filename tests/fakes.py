@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff, HandoffExecution, HandoffResult, HandoffStatus
 from service.contracts.lm import Finding, LMFailure, LMQuestion, LMVerdict
 from service.contracts.model import JsonObject
+from service.contracts.optimization import MOST_SIGNALS, OptimizationRequest, OptimizationWish, Priority, RequestStatus
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
 from service.errors import ErrorCode, StoreUnavailable
@@ -19,10 +20,14 @@ from service.ports import AgentFailure, Event
 
 
 class MemoryStore:
-    """`Store` in memory: the uniqueness and isolation of the real one, without the durability. Set `available = False` to break it."""
+    """`Store` and `OptimizationQueue` in memory: the uniqueness and isolation of the real one, without the durability.
+
+    Set `available = False` to break it. Nobody carries requests out, so all of them wait.
+    """
 
     def __init__(self) -> None:
         self.receipts: dict[UUID, Receipt] = {}
+        self.wishes: dict[UUID, tuple[OptimizationRequest, frozenset[UUID]]] = {}
         self.available = True
 
     async def commit(self, receipt: Receipt) -> Receipt:
@@ -62,6 +67,40 @@ class MemoryStore:
         updated = kept.model_copy(update={"signal": signal, "reward": signal.compute_reward()})
         self.receipts[kept.decision_id] = updated
         return updated
+
+    async def ask_for(self, tenant: str, wish: OptimizationWish) -> OptimizationRequest:
+        """Keep a wish, or join it to an equal one."""
+        await self.ping()
+        about = {"tenant": tenant, "agent_name": wish.agent_name, "signature_name": wish.signature_name}
+        fresh = OptimizationRequest(
+            **about, request_id=uuid4(), priority=wish.priority, status=RequestStatus.PENDING, created_at=datetime.now(UTC)
+        )
+        equal = (kept for kept in self.wishes.values() if kept[0].model_dump(include=set(about)) == about)
+        earlier, known = next(equal, (fresh, frozenset[UUID]()))
+        new = list(dict.fromkeys(s.signal_id for s in wish.training_signals if s.signal_id not in known))
+        kept = new[: MOST_SIGNALS - len(known)]
+        joined = earlier.model_copy(
+            update={
+                "asked": earlier.asked + (earlier is not fresh),
+                "priority": max(earlier.priority, wish.priority, key=list(Priority).index),
+                "signals": earlier.signals + len(kept),
+                "signals_left_out": earlier.signals_left_out + len(new) - len(kept),
+            }
+        )
+        self.wishes[joined.request_id] = (joined, known | set(kept))
+        return joined
+
+    async def requests(self, tenant: str, status: RequestStatus | None = None) -> Sequence[OptimizationRequest]:
+        """List the tenant's requests by priority, then age."""
+        await self.ping()
+        own = [r for r, _ in self.wishes.values() if r.tenant == tenant and status in (None, r.status)]
+        return sorted(own, key=lambda r: (-list(Priority).index(r.priority), r.created_at))[:100]
+
+    async def request(self, tenant: str, request_id: UUID) -> OptimizationRequest | None:
+        """Look a request up."""
+        await self.ping()
+        kept = self.wishes.get(request_id)
+        return kept[0] if kept is not None and kept[0].tenant == tenant else None
 
     async def ping(self) -> None:
         """Answer, or say that the store is broken."""

@@ -1,20 +1,23 @@
 """The signals for offline jobs: read in a stream as Arrow record batches, deleted by session or user, and pruned by age. Blocking.
 
-A running service goes on meanwhile: reading holds no lock, and what is deleted goes in small transactions.
+Signals that came with a request to optimize are kept apart until it has ended: only its own job reads them, but what is deleted of a person
+or pruned goes here and there. A running service goes on meanwhile: reading holds no lock, and what is deleted goes in small transactions.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
-from sqlmodel import col
+from sqlmodel import Session, col, select
 
 from service.adapters.sql_engine import normalise, open_engine, writer
-from service.adapters.sql_tables import Decision, Signal
+from service.adapters.sql_tables import Decision, OptimizationSignal, Signal
+from service.contracts.signals import RoutingTrainingSignal
 from service.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -72,13 +75,32 @@ class SignalLog:
                 columns = zip(*part, strict=True)
                 yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, layout, strict=True)], schema=layout)
 
+    def of_request(self, request_id: UUID) -> "pa.RecordBatch":
+        """Return the signals that came with a request to optimize, with the same columns; those that are in the log itself are left out.
+
+        Nobody says when they were made: they count as made when they were received.
+
+        Raises:
+            StoreUnavailable: the database cannot be read.
+        """
+        import pyarrow as pa
+
+        logged = sa.exists().where(col(Signal.signal_id) == col(OptimizationSignal.signal_id))
+        wanted = select(OptimizationSignal).where(OptimizationSignal.request_id == str(request_id), ~logged)
+        order = (col(OptimizationSignal.received_at), col(OptimizationSignal.signal_id))
+        with self._opened() as engine, Session(engine) as session:
+            rows = [_as_logged(row) for row in session.exec(wanted.order_by(*order))]
+        return pa.RecordBatch.from_pylist(rows, schema=schema())
+
     def count(self) -> int:
         """Return how many signals there are."""
         with self._opened() as engine, engine.connect() as connection:
             return int(connection.execute(sa.select(sa.func.count()).select_from(Signal)).scalar_one())
 
     def delete(self, *, tenant: str, session_id: str | None = None, user_id: str | None = None) -> int:
-        """Delete what is stored of a tenant's session or user, receipts and signals alike; return how many.
+        """Delete what is stored of a tenant's session or user, receipts and signals alike; return how many decisions.
+
+        Signals that came with requests say no user: those of the user's sessions go.
 
         Raises:
             ValueError: neither or both are given.
@@ -86,11 +108,20 @@ class SignalLog:
         if (session_id is None) == (user_id is None):
             raise ValueError("give either a session or a user")
         column, value = (Signal.user_id, user_id) if session_id is None else (Signal.session_id, session_id)
-        return self._delete([col(Signal.tenant) == tenant, col(column) == value])
+        conditions = [col(Signal.tenant) == tenant, col(column) == value]
+        sessions = sa.select(col(Signal.session_id)).where(*conditions).distinct()
+        own = col(OptimizationSignal.session_id).in_(sessions) if session_id is None else col(OptimizationSignal.session_id) == session_id
+        self._delete_received(col(OptimizationSignal.tenant) == tenant, own)
+        return self._delete(conditions)
 
     def prune(self, before: datetime) -> int:
-        """Delete the receipts and signals of decisions made before an instant; return how many."""
+        """Delete the receipts and signals of decisions made before an instant, and signals received before; return how many decisions."""
+        self._delete_received(col(OptimizationSignal.received_at) < before)
         return self._delete(_conditions(until=before))
+
+    def _delete_received(self, *conditions: sa.ColumnElement[bool]) -> None:
+        with self._opened() as engine, writer(engine).begin() as connection:
+            connection.execute(sa.delete(OptimizationSignal).where(*conditions))
 
     def _delete(self, conditions: Sequence[sa.ColumnElement[bool]]) -> int:
         gone = 0
@@ -112,6 +143,13 @@ class SignalLog:
                 engine.dispose()
         except SQLAlchemyError as exc:
             raise StoreUnavailable(f"The store cannot be used: {exc}") from exc
+
+
+def _as_logged(row: OptimizationSignal) -> dict[str, object]:
+    """Return a signal that was received as a row of the log; which user and which decision it was of, nobody said."""
+    signal = RoutingTrainingSignal.model_validate(row.signal)
+    about = {"tenant": row.tenant, "user_id": "", "decision_id": "", "created_at": row.received_at, "reward": signal.compute_reward()}
+    return signal.model_dump(mode="json") | about
 
 
 def _conditions(*, since: datetime | None = None, until: datetime | None = None, tenant: str | None = None) -> list[sa.ColumnElement[bool]]:

@@ -1,4 +1,4 @@
-"""The durable store on SQLite (one file, write-ahead log) or PostgreSQL. Implements `service.ports.Store`.
+"""The durable store on SQLite (one file, write-ahead log) or PostgreSQL: `Store` and `OptimizationQueue` of `service.ports`.
 
 SQL runs in threads, so the event loop never waits for a disk: reads in a few, writes in one, which takes all commits that wait
 and makes them one transaction (group commit), so that one flush to disk serves many callers. It knows nothing of stages or HTTP.
@@ -18,8 +18,10 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 from sqlmodel import Session, col, select
 
+from service.adapters import optimization_requests
 from service.adapters.sql_engine import normalise, open_engine, writer
 from service.adapters.sql_tables import Decision, Signal, decision_values, receipt_from, signal_from, signal_values
+from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
 from service.errors import StoreUnavailable
@@ -36,7 +38,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class SqlStore:
-    """Decisions and signals in a database. `open()` before use, `close()` after; both on the event loop that uses the store.
+    """Decisions, signals and requests in a database. `open()` before use, `close()` after; both on the event loop that uses the store.
 
     Args:
         url: `sqlite:///path/to/file.db` or `postgresql://...`; a driver named in it is replaced by the one used here.
@@ -87,6 +89,18 @@ class SqlStore:
     async def add_feedback(self, tenant: str, feedback: Feedback) -> Receipt | None:
         """Merge feedback into the signal and recompute the reward; None when the tenant has no such decision."""
         return await self._ask(self._writes, _add_feedback, self._require_engine(), tenant, feedback)
+
+    async def ask_for(self, tenant: str, wish: OptimizationWish) -> OptimizationRequest:
+        """Keep a wish to make a signature better; see `service.ports.OptimizationQueue`."""
+        return await self._ask(self._writes, optimization_requests.ask, self._require_engine(), tenant, wish, datetime.now(UTC))
+
+    async def requests(self, tenant: str, status: RequestStatus | None = None) -> list[OptimizationRequest]:
+        """Return the tenant's requests."""
+        return await self._ask(self._reads, optimization_requests.listed, self._require_engine(), tenant, status, datetime.now(UTC))
+
+    async def request(self, tenant: str, request_id: UUID) -> OptimizationRequest | None:
+        """Return one of the tenant's requests, or None."""
+        return await self._ask(self._reads, optimization_requests.find, self._require_engine(), tenant, request_id, datetime.now(UTC))
 
     async def ping(self) -> None:
         """Return when the database would take a commit now; changes nothing and touches no disk."""

@@ -1,4 +1,4 @@
-"""The two tables of the store, and how a receipt becomes rows and comes back.
+"""The tables of the application's database, and how a receipt becomes rows and comes back.
 
 Types are those that SQLite and PostgreSQL share. Ids are kept as text with dashes, so that an id from an answer or a log finds its row on
 both. The schema itself is made by `migrations/`; a test holds the two together.
@@ -127,6 +127,55 @@ class Shadow(SQLModel, table=True):
     requests: int
     differing: int
     failing: int
+
+
+class Optimization(SQLModel, table=True):
+    """One request to make a signature better. `lease` is the token of the lease that it is carried out under; `priority` 0 is the least."""
+
+    __table_args__ = (sa.Index("ix_optimization_status", "status"),)
+
+    request_id: str = Field(primary_key=True)
+    tenant: str
+    agent_name: str
+    signature_name: str
+    priority: int
+    status: str
+    asked: int
+    signals: int
+    signals_left_out: int
+    created_at: datetime = Field(sa_type=UtcDateTime)
+    attempts: int
+    started_at: datetime | None = Field(sa_type=UtcDateTime)
+    lease: str | None
+    router_version: str | None
+    ruling: str | None
+    reason: str | None = Field(sa_type=FreeText)
+    finished_at: datetime | None = Field(sa_type=UtcDateTime)
+
+
+class OptimizationSignal(SQLModel, table=True):
+    """A training signal that came with a request that has not ended. Tenant and session say whose it is."""
+
+    __tablename__ = "optimization_signal"
+
+    request_id: str = Field(primary_key=True, foreign_key="optimization.request_id")
+    signal_id: str = Field(primary_key=True)
+    tenant: str
+    session_id: str = Field(sa_type=FreeText)
+    received_at: datetime = Field(sa_type=UtcDateTime)
+    signal: dict[str, Any] = Field(sa_type=sa.JSON)
+
+
+class JobLease(SQLModel, table=True):
+    """Who does a job that only one may do at a time, and until when nobody else may; a new `token` each time that it is taken."""
+
+    __tablename__ = "job_lease"
+
+    name: str = Field(primary_key=True)
+    token: str
+    holder: str = Field(sa_type=FreeText)
+    taken_at: datetime = Field(sa_type=UtcDateTime)
+    expires_at: datetime = Field(sa_type=UtcDateTime)
 
 
 def decision_values(receipt: Receipt) -> dict[str, object]:

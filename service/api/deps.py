@@ -6,8 +6,8 @@ from typing import Annotated, TypedDict, cast
 from fastapi import Depends, Request
 
 from service.bootstrap import Services
-from service.contracts.caller import Caller
-from service.errors import Unauthenticated
+from service.contracts.caller import OPTIMIZE, Caller
+from service.errors import PermissionDenied, Unauthenticated
 
 
 class State(TypedDict):
@@ -44,4 +44,13 @@ async def _request_id(request: Request) -> str:
 
 
 CallerDep = Annotated[Caller, Depends(_caller)]
+
+
+async def _optimizer(caller: CallerDep) -> Caller:
+    if not caller.may(OPTIMIZE):
+        raise PermissionDenied(f"This needs the permission {OPTIMIZE}, which the key does not name.")
+    return caller
+
+
+OptimizerDep = Annotated[Caller, Depends(_optimizer)]
 RequestIdDep = Annotated[str, Depends(_request_id)]

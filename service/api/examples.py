@@ -126,6 +126,63 @@ RECEIPT: dict[str, Any] = {
     "committed_at": "2026-01-15T09:30:01Z",
 }
 
+WISHES: dict[str, Any] = {
+    "plain": {
+        "summary": "Learn from the log again, soon",
+        "value": {"agent_name": "orchestrator", "signature_name": "routing", "priority": "high"},
+    },
+    "signals": {
+        "summary": "An agent brings what it has seen itself",
+        "value": {
+            "agent_name": "gap_analyzer",
+            "signature_name": "routing",
+            "training_signals": [
+                {
+                    "signal_id": "c1d2e3f4-5a6b-4c7d-8e9f-0a1b2c3d4e5f",
+                    "session_id": "s-77",
+                    "query": "Which accounts buy less Fabhalta than their peers?",
+                    "query_pattern": "gap_analysis",
+                    "intent": "prediction",
+                    "agents_selected": ["prediction_synthesizer"],
+                    "routing_confidence": 0.61,
+                    "routing_rationale": "The student reads prediction with probability 0.61.",
+                    "agents_failed": 1,
+                    "corrected_agent": "gap_analyzer",
+                }
+            ],
+        },
+    },
+}
+
+OPTIMIZATION: dict[str, Any] = {
+    "request_id": "1f0e9d8c-7b6a-4958-8776-655443322110",
+    "tenant": "local",
+    "agent_name": "gap_analyzer",
+    "signature_name": "routing",
+    "priority": "medium",
+    "status": "pending",
+    "asked": 1,
+    "signals": 1,
+    "signals_left_out": 0,
+    "created_at": "2026-01-15T09:30:00Z",
+    "attempts": 0,
+    "started_at": None,
+    "router_version": None,
+    "ruling": None,
+    "reason": None,
+    "finished_at": None,
+}
+
+OPTIMIZATION_DONE: dict[str, Any] = OPTIMIZATION | {
+    "status": "done",
+    "attempts": 1,
+    "started_at": "2026-01-16T02:00:00Z",
+    "router_version": "4",
+    "ruling": "promote",
+    "reason": "Every required step found for it.",
+    "finished_at": "2026-01-16T02:03:10Z",
+}
+
 AGENT: dict[str, Any] = {
     "name": "causal_impact",
     "tier": 2,

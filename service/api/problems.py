@@ -16,6 +16,7 @@ from service.errors import (
     IdempotencyConflict,
     InvalidInput,
     NotFound,
+    PermissionDenied,
     PointsmanError,
     Saturated,
     StoreUnavailable,
@@ -130,6 +131,11 @@ POSTED_DECISION = documented(InvalidInput, Unauthenticated, BodyTimeout, BodyToo
 POSTED_FEEDBACK = documented(InvalidInput, Unauthenticated, NotFound, BodyTimeout, BodyTooLarge, UnsupportedMediaType, StoreUnavailable)
 FETCHED = documented(InvalidInput, Unauthenticated, NotFound, StoreUnavailable)
 LISTED = documented(Unauthenticated)
+POSTED_OPTIMIZATION = documented(
+    InvalidInput, Unauthenticated, PermissionDenied, BodyTimeout, BodyTooLarge, UnsupportedMediaType, StoreUnavailable
+)
+FETCHED_OPTIMIZATION = documented(InvalidInput, Unauthenticated, PermissionDenied, NotFound, StoreUnavailable)
+LISTED_OPTIMIZATIONS = documented(InvalidInput, Unauthenticated, PermissionDenied, StoreUnavailable)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

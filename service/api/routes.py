@@ -9,15 +9,17 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from service.api import examples, problems
-from service.api.deps import CallerDep, RequestIdDep, ServicesDep
+from service.api.deps import CallerDep, OptimizerDep, RequestIdDep, ServicesDep
 from service.api.stream import open_stream
 from service.contracts.decision import RouteDecision
+from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
 from service.contracts.output import OrchestratorOutput
 from service.contracts.query import OrchestratorInput
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
 from service.contracts.surface import AgentListing, FeedbackReceipt, Health, IntentListing, Readiness
 from service.errors import FieldProblem, InvalidInput, NotFound, PointsmanError
+from service.stages.hub import OrchestratorDSPyHub
 
 READY_SECONDS = 2.0
 UNKNOWN_AGENT = FieldProblem("corrected_agent", "must be an agent of GET /agents", "unknown_agent")
@@ -28,6 +30,11 @@ Question = Annotated[OrchestratorInput, Body(openapi_examples=examples.QUESTIONS
 
 def _ok(example: Any) -> dict[int | str, dict[str, Any]]:  # noqa: ANN401  (any JSON)
     return {200: {"content": {"application/json": {"example": example}}}}
+
+
+def _accepted(example: Any) -> dict[int | str, dict[str, Any]]:  # noqa: ANN401  (any JSON)
+    location = {"Location": {"description": "Where to look at it.", "schema": {"type": "string"}}}
+    return {202: {"description": "Kept; a job will carry it out.", "headers": location, **_ok(example)[200]}}
 
 
 @router.post(
@@ -90,6 +97,51 @@ async def decision(decision_id: UUID, services: ServicesDep, caller: CallerDep) 
     if receipt is None:
         raise NotFound(f"There is no decision {decision_id} of this tenant.")
     return receipt
+
+
+@router.post(
+    "/optimizations",
+    summary="Ask for a better router",
+    status_code=202,
+    responses=problems.POSTED_OPTIMIZATION | _accepted(examples.OPTIMIZATION),
+    tags=["learning"],
+)
+async def ask_for_optimization(
+    wish: Annotated[OptimizationWish, Body(openapi_examples=examples.WISHES)],
+    services: ServicesDep,
+    caller: OptimizerDep,
+    response: Response,
+) -> OptimizationRequest:
+    """Ask for a better version of a signature; the job `optimize --pending` carries it out. An equal wish joins the request that waits."""
+    hub = OrchestratorDSPyHub(queue=services.optimizations, catalog=services.catalog, tenant=caller.tenant)
+    accepted = await hub.accept(wish)
+    response.headers["Location"] = f"/optimizations/{accepted.request_id}"
+    return accepted
+
+
+@router.get(
+    "/optimizations",
+    summary="List what was asked for",
+    responses=problems.LISTED_OPTIMIZATIONS | _ok([examples.OPTIMIZATION]),
+    tags=["learning"],
+)
+async def optimizations(services: ServicesDep, caller: OptimizerDep, status: RequestStatus | None = None) -> list[OptimizationRequest]:
+    """List the first hundred: what has not ended in the order of its turn, then what ended last."""
+    return list(await services.optimizations.requests(caller.tenant, status))
+
+
+@router.get(
+    "/optimizations/{request_id}",
+    summary="Say what became of a request",
+    responses=problems.FETCHED_OPTIMIZATION | _ok(examples.OPTIMIZATION_DONE),
+    tags=["learning"],
+)
+async def optimization(request_id: UUID, services: ServicesDep, caller: OptimizerDep) -> OptimizationRequest:
+    """Return where a request stands, and what the court made of the version that came of it."""
+    found = await services.optimizations.request(caller.tenant, request_id)
+    if found is None:
+        raise NotFound(f"There is no optimization {request_id} of this tenant.")
+    return found
 
 
 @router.get("/agents", summary="List the agents", responses=problems.LISTED | _ok([examples.AGENT]), tags=["catalogue"])

@@ -3,12 +3,14 @@
 from service.contracts.model import Contract
 
 ANYONE = "local"
+OPTIMIZE = "routers:optimize"
 
 
 class Caller(Contract):
     """A caller whose key has been checked. `permissions` is None where no keys are in use (loopback only): then everything is allowed.
 
-    A permission is `tier:N` (may reach agents of tier N), `tier:*`, or a name that an agent asks for, such as `models:train`.
+    A permission is `tier:N` (may reach agents of tier N), `tier:*`, a name that an agent asks for, such as `models:train`, or `OPTIMIZE`
+    (may ask for optimizations and look at them).
     """
 
     tenant: str = ANYONE

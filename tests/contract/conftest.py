@@ -1,11 +1,13 @@
-"""Fixtures of the tests that run over every adapter to agents; a2a-sdk is imported for its turn only."""
+"""Fixtures of the tests that run over every adapter to agents, or over every database; a2a-sdk is imported for its turn only."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from service.adapters.http_agents import HttpAgents
 from tests.contract.agent_client_suite import Client, Tongue, over_a2a, over_http
+from tests.contract.postgres import new_database, server
 
 
 @pytest.fixture(params=["http", "a2a"])
@@ -23,3 +25,29 @@ async def client(tongue: Tongue) -> AsyncIterator[Client]:
     """The client under test, closed at the end."""
     async with tongue.open() as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL server."""
+    with server() as address:
+        yield address
+
+
+@pytest.fixture
+def sqlite_database(tmp_path: Path) -> str:
+    """The address of an empty SQLite database."""
+    return f"sqlite:///{tmp_path}/pointsman.db"
+
+
+@pytest.fixture
+def postgresql_database(postgres: str) -> str:
+    """The address of an empty PostgreSQL database."""
+    return new_database(postgres)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str:
+    """The address of an empty database of each kind."""
+    address: str = request.getfixturevalue(f"{request.param}_database")
+    return address

@@ -126,6 +126,8 @@ LOCKED = [
     ("POST", "/route"),
     ("POST", "/feedback"),
     ("GET", "/decisions/3f0d0c52-7a5e-4f0e-9a53-5d1b8f0e2c11"),
+    ("POST", "/optimizations"),
+    ("GET", "/optimizations"),
     ("GET", "/agents"),
     ("GET", "/intents"),
 ]
@@ -142,7 +144,7 @@ STRANGERS = {
 }
 
 
-@pytest.mark.parametrize(("method", "path"), LOCKED, ids=[path.split("/")[1] for _, path in LOCKED])
+@pytest.mark.parametrize(("method", "path"), LOCKED, ids=[f"{method} {path.split('/')[1]}" for method, path in LOCKED])
 async def test_no_route_but_the_probes_opens_without_a_known_key(world: World, method: str, path: str) -> None:
     """401 as a problem, with the challenge that tells a client what to send; the key that was sent is not repeated."""
     world.keys = keys_of(acme=("key-a", "tier:*"))

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +18,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from service.api import examples, middleware
 from service.contracts.decision import RouteDecision
+from service.contracts.optimization import OptimizationRequest, OptimizationWish
 from service.contracts.output import OrchestratorOutput
 from service.contracts.problem import Problem
 from service.contracts.query import OrchestratorInput
@@ -38,13 +40,17 @@ CONTRACTS: dict[tuple[str, str], tuple[type | None, type | None]] = {
     ("post", "/route"): (OrchestratorInput, RouteDecision),
     ("post", "/feedback"): (Feedback, FeedbackReceipt),
     ("get", "/decisions/{decision_id}"): (None, Receipt),
+    ("post", "/optimizations"): (OptimizationWish, OptimizationRequest),
+    ("get", "/optimizations"): (None, OptimizationRequest),
+    ("get", "/optimizations/{request_id}"): (None, OptimizationRequest),
     ("get", "/agents"): (None, AgentListing),
     ("get", "/intents"): (None, IntentListing),
     ("get", "/healthz"): (None, Health),
     ("get", "/readyz"): (None, Readiness),
     ("get", "/metrics"): (None, None),
 }
-IDS = [path for _, path in CONTRACTS]
+GOOD = {"200", "202"}
+IDS = [f"{method} {path}" for method, path in CONTRACTS]
 
 
 @pytest.fixture
@@ -103,7 +109,8 @@ def test_the_schemas_are_json_schemas_and_every_reference_leads_somewhere(docume
 def test_every_route_shows_an_answer_that_its_contract_allows(document: Document, method: str, path: str) -> None:
     """The example passes the documented schema and the contract itself, and leaves no field out."""
     contract = CONTRACTS[method, path][1]
-    (media_type, content), *others = document["paths"][path][method]["responses"]["200"]["content"].items()
+    (good,) = document["paths"][path][method]["responses"].keys() & GOOD
+    (media_type, content), *others = document["paths"][path][method]["responses"][good]["content"].items()
     shown = examples_of(content)
 
     assert others == []
@@ -158,6 +165,17 @@ async def test_the_documented_feedback_is_merged(world: World) -> None:
             assert response.status_code == 200, (name, response.text)
 
 
+async def test_the_documented_wishes_are_kept(world: World) -> None:
+    """Each example, posted as it is, gets 202; the answer to the one with a signal is the example answer but for its id and time."""
+    async with world.client() as client:
+        for name, example in examples.WISHES.items():
+            response = await client.post("/optimizations", json=example["value"])
+
+            assert response.status_code == 202, (name, response.text)
+    own = {"request_id", "created_at"}
+    assert {k: v for k, v in response.json().items() if k not in own} == {k: v for k, v in examples.OPTIMIZATION.items() if k not in own}
+
+
 async def test_the_listed_agent_and_intent_are_those_of_the_catalogue(world: World) -> None:
     """The examples of `/agents` and `/intents` are what the shipped catalogue really lists."""
     async with world.client() as client:
@@ -182,7 +200,7 @@ def test_every_problem_shown_is_one(document: Document) -> None:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             for status, response in operation["responses"].items():
-                if status == "200" or path == "/readyz":
+                if status in GOOD or path == "/readyz":
                     continue
                 assert list(response["content"]) == [PROBLEM], (path, status)
                 content = response["content"][PROBLEM]
@@ -204,19 +222,37 @@ def test_no_validation_error_of_the_framework_is_documented(document: Document) 
 Provoke = Callable[[World, httpx.AsyncClient, str, str], Awaitable[httpx.Response]]
 
 
+ID = re.compile(r"{\w+}")
+
+
 def concrete(path: str) -> str:
     """Return the path with an id in its place."""
-    return path.replace("{decision_id}", str(uuid4()))
+    return ID.sub(str(uuid4()), path)
 
 
 def valid_body(path: str) -> dict[str, Any]:
     """Return a body that the route takes."""
-    return {"decision_id": str(uuid4()), "user_satisfaction": 4} if path == "/feedback" else body("@explainer hi")
+    others = {
+        "/feedback": {"decision_id": str(uuid4()), "user_satisfaction": 4},
+        "/optimizations": {"agent_name": "orchestrator", "signature_name": "routing"},
+    }
+    return others.get(path, body("@explainer hi"))
 
 
 async def invalid(_: World, client: httpx.AsyncClient, method: str, path: str) -> httpx.Response:
     """Send what breaks the contract."""
-    return await client.request(method, path.replace("{decision_id}", "x"), json={} if method == "post" else None)
+    return await client.request(method, ID.sub("x", path), json={} if method == "post" else None)
+
+
+async def unlisted(_: World, client: httpx.AsyncClient, method: str, path: str) -> httpx.Response:
+    """Ask for a state that there is not."""
+    return await client.request(method, path, params={"status": "forgotten"})
+
+
+async def forbidden(world: World, client: httpx.AsyncClient, method: str, path: str) -> httpx.Response:
+    """Ask with a key that names other permissions."""
+    headers = {"X-API-Key": "key"}
+    return await client.request(method, concrete(path), json=valid_body(path) if method == "post" else None, headers=headers)
 
 
 async def stranger(world: World, client: httpx.AsyncClient, method: str, path: str) -> httpx.Response:
@@ -289,6 +325,9 @@ CAN_FAIL: dict[tuple[str, str], dict[str, Provoke]] = {
     ("post", "/route"): {**POSTED, "503": saturated},
     ("post", "/feedback"): {**POSTED, "404": unknown, "503": storeless},
     ("get", "/decisions/{decision_id}"): {"400": invalid, "401": stranger, "404": unknown, "503": storeless},
+    ("post", "/optimizations"): {**POSTED, "403": forbidden, "503": storeless},
+    ("get", "/optimizations"): {"400": unlisted, "401": stranger, "403": forbidden, "503": storeless},
+    ("get", "/optimizations/{request_id}"): {"400": invalid, "401": stranger, "403": forbidden, "404": unknown, "503": storeless},
     ("get", "/agents"): {"401": stranger},
     ("get", "/intents"): {"401": stranger},
     ("get", "/healthz"): {},
@@ -301,10 +340,12 @@ FAILURES = [(method, path, status, provoke) for (method, path), ways in CAN_FAIL
 @pytest.mark.parametrize(("method", "path"), CONTRACTS.keys(), ids=IDS)
 def test_the_documented_errors_are_those_in_the_table(document: Document, method: str, path: str) -> None:
     """An error that is documented and cannot happen, or the other way round, is named here."""
-    assert document["paths"][path][method]["responses"].keys() - {"200"} == CAN_FAIL[method, path].keys()
+    assert document["paths"][path][method]["responses"].keys() - GOOD == CAN_FAIL[method, path].keys()
 
 
-@pytest.mark.parametrize(("method", "path", "status", "provoke"), FAILURES, ids=[f"{path} {status}" for _, path, status, _ in FAILURES])
+@pytest.mark.parametrize(
+    ("method", "path", "status", "provoke"), FAILURES, ids=[f"{method} {path} {status}" for method, path, status, _ in FAILURES]
+)
 async def test_every_documented_error_happens_as_documented(
     world: World, monkeypatch: pytest.MonkeyPatch, document: Document, method: str, path: str, status: str, provoke: Provoke
 ) -> None:
@@ -312,6 +353,8 @@ async def test_every_documented_error_happens_as_documented(
     monkeypatch.setattr(middleware, "BODY_SECONDS", 0.1)
     if provoke is stranger:
         world.keys = Keys.parse(f"acme:{'0' * 64}")
+    if provoke is forbidden:
+        world.keys = Keys.parse(f"acme:{sha256(b'key').hexdigest()}:tier:*")
     async with world.client() as client:
         response = await provoke(world, client, method, path)
 

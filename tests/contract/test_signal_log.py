@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,8 +14,9 @@ from typer.testing import CliRunner
 from optimizers.signals_cli import app
 from service.adapters.signal_log import COLUMNS, SignalLog
 from service.adapters.sql_store import SqlStore
+from service.contracts.optimization import OptimizationWish, SignatureName
 from service.contracts.receipt import Receipt
-from service.contracts.signals import Feedback
+from service.contracts.signals import Feedback, RoutingTrainingSignal
 from tests.contract.test_store import NOW, a_receipt
 
 pytestmark = pytest.mark.asyncio
@@ -29,10 +31,9 @@ def of(user: str, session: str, day: int, *, tenant: str = "acme", text: str = "
 
 
 @pytest_asyncio.fixture
-async def url(tmp_path: Path) -> AsyncIterator[str]:
+async def url(database: str) -> AsyncIterator[str]:
     """The address of a database with five decisions of two tenants, one of them corrected."""
-    address = f"sqlite:///{tmp_path}/pointsman.db"
-    store = SqlStore(address)
+    store = SqlStore(database)
     await store.open()
     receipts = [
         of("u-17", "s-1", 0, text="mail jane@acme.com the gaps"),
@@ -44,7 +45,7 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
     for receipt in receipts:
         await store.commit(receipt)
     await store.add_feedback("acme", Feedback(decision_id=receipts[1].decision_id, corrected_agent="drift_monitor"))
-    yield address
+    yield database
     await store.close()
 
 
@@ -136,3 +137,53 @@ async def test_wrong_usage_is_told(url: str, monkeypatch: pytest.MonkeyPatch, ar
     done = CliRunner().invoke(app, arguments)
 
     assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+async def received(url: str, *signals: RoutingTrainingSignal, tenant: str = "acme") -> UUID:
+    """Keep a request to optimize that brings signals, and return its id."""
+    store = SqlStore(url)
+    await store.open()
+    wish = OptimizationWish(agent_name="orchestrator", signature_name=SignatureName.ROUTING, training_signals=signals)
+    accepted = await store.ask_for(tenant, wish)
+    await store.close()
+    return accepted.request_id
+
+
+def brought(session: str) -> RoutingTrainingSignal:
+    """Return a signal of a session that somebody else has collected, and corrected."""
+    return a_receipt(text="who buys less").signal.model_copy(update={"session_id": session, "corrected_agent": "gap_analyzer"})
+
+
+async def test_what_came_with_a_request_reads_like_the_log(url: str) -> None:
+    """The same columns, with what is known of it; what is in the log itself is not told twice, and the log does not hold it."""
+    mine = brought("s-9")
+    (logged,) = SignalLog(url).batches()
+    known = mine.model_copy(update={"signal_id": UUID(logged.to_pylist()[0]["signal_id"])})
+    request_id = await received(url, mine, known)
+
+    batch = SignalLog(url).of_request(request_id)
+
+    assert batch.schema == logged.schema
+    (row,) = batch.to_pylist()
+    assert (row["signal_id"], row["tenant"], row["session_id"], row["query"]) == (str(mine.signal_id), "acme", "s-9", "who buys less")
+    assert (row["corrected_agent"], row["reward"], row["user_id"]) == ("gap_analyzer", mine.compute_reward(), "")
+    assert SignalLog(url).count() == 5
+
+
+async def test_what_a_person_said_is_deleted_from_requests_too(url: str) -> None:
+    """By session, by the sessions of a user, and by age; another tenant's stays."""
+    log = SignalLog(url)
+    mine = await received(url, brought("s-1"), brought("s-2"), brought("s-3"), brought("s-4"))
+    other = await received(url, brought("s-1"), tenant="other")
+
+    def sessions(request_id: UUID) -> list[str]:
+        return sorted(row["session_id"] for row in log.of_request(request_id).to_pylist())
+
+    log.delete(tenant="acme", session_id="s-4")
+    assert sessions(mine) == ["s-1", "s-2", "s-3"]
+    log.delete(tenant="acme", user_id="u-17")
+    assert (sessions(mine), sessions(other)) == (["s-3"], ["s-1"])
+    log.prune(NOW)
+    assert sessions(mine) == ["s-3"]
+    log.prune(datetime.now(UTC) + timedelta(hours=1))
+    assert (sessions(mine), sessions(other)) == ([], [])

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,16 +28,24 @@ RULES = Rules(shadow=Weight.REQUIRED, canary=Weight.REQUIRED, shadow_least=200, 
 Serve = Callable[..., None]
 
 
-@pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowRegistry:
-    """A registry with two versions; the first is champion, the second challenger."""
-    monkeypatch.chdir(tmp_path)
-    registry = MlflowRegistry(f"sqlite:///{tmp_path}/mlflow.db")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A registry's file with two versions: the first is champion, the second challenger. MLflow takes seconds to make one."""
+    folder = tmp_path_factory.mktemp("made")
+    registry = MlflowRegistry(f"sqlite:///{folder}/mlflow.db")
     for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "content.txt").write_text(name)
-        registry.register(tmp_path / name, params={"job": name}, metrics={}, promote=False)
-    return registry
+        (folder / name).mkdir()
+        (folder / name / "content.txt").write_text(name)
+        registry.register(folder / name, params={"job": name}, metrics={}, promote=False)
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def registry(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowRegistry:
+    """A registry of its own for a test, in a working folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(made, tmp_path / "mlflow.db")
+    return MlflowRegistry(f"sqlite:///{tmp_path}/mlflow.db")
 
 
 @pytest.fixture
