@@ -36,6 +36,7 @@ from service.routing.student import Student
 from signatures.artifact import STUDENT, read_version
 from signatures.inventory import ModelClass
 from signatures.prompting import Model, style_for
+from signatures.wording import wordings
 
 PROVING = 150  # questions on which an LM shows that it beats the student
 FEWEST = 40  # questions that a search needs
@@ -124,7 +125,7 @@ def optimize_programs(
     with answers_kept(endpoints.answers):
         watch = Watch(meter, progress, expected.spent.calls)
         before = Trainee(TASKS[wish.signature], models, dict(champion.programs))
-        after, ended = find_better(wish.optimizer, _search(wish, questions, models, endpoints), before, watch)
+        after, ended = find_better(wish.optimizer, _search(wish, questions, models, endpoints, catalog), before, watch)
         progress("proving the LM on questions that no search saw")
         policy, figures = _prove(questions.proving, before, after, champion.policy, endpoints)
         progress("the court: trying the challenger against the champion")
@@ -158,7 +159,7 @@ def _estimate(case: Case, champion: _Champion, questions: _Questions, wish: Wish
     with no_answers_kept():
         before = Trainee(TASKS[wish.signature], models, dict(champion.programs))
         watch = Watch(meter, lambda _: None, None)
-        after, _ = find_better(wish.optimizer, _search(wish, questions, models, endpoints), before, watch)
+        after, _ = find_better(wish.optimizer, _search(wish, questions, models, endpoints, case.catalog), before, watch)
         _prove(questions.proving, before, after, champion.policy, endpoints)
         _compare(case, champion, champion.policy.model_copy(update={"trusted_lms": (endpoints.primary.model,)}), before, after, endpoints)
     return Estimate(len(questions.train) + len(questions.validation) + len(questions.proving), meter.spent)
@@ -186,13 +187,16 @@ def _models(endpoints: Endpoints, make: Callable[[LMEndpoint], object], meter: M
     }
 
 
-def _search(wish: Wish, questions: _Questions, models: Mapping[ModelClass, Model], endpoints: Endpoints) -> Search:
+def _search(wish: Wish, questions: _Questions, models: Mapping[ModelClass, Model], endpoints: Endpoints, catalog: Catalog) -> Search:
     writer = models[ModelClass.STRONG].lm
     on_this_machine = writer.model.partition("/")[0] == PROVIDER
     return Search(
         task=TASKS[wish.signature],
         train=[example_of(one) for one in questions.train],
         validation=[example_of(one) for one in questions.validation],
+        wordings=wordings(
+            {intent.name: intent.description for intent in catalog.intents}, {agent.name: agent.description for agent in catalog.agents}
+        ),
         writer=writer.copy(max_tokens=PROPOSAL_TOKENS) if on_this_machine else writer,
         auto=wish.auto,
         threads=endpoints.threads,

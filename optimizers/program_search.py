@@ -8,7 +8,7 @@ import contextlib
 import io
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import dspy
@@ -27,17 +27,18 @@ BOOTSTRAPPED, LABELLED = 6, 24  # demonstrations of a candidate; a question show
 TRAINING = 150  # questions that demonstrations are taken from
 CANDIDATES: dict[str, int] = {auto: settings["n"] for auto, settings in AUTO_RUN_SETTINGS.items()}
 VALIDATION: dict[str, int] = {auto: settings["val_size"] for auto, settings in AUTO_RUN_SETTINGS.items()}
-LONGEST_INSTRUCTION = 1_500  # characters; it is read with every request
+LONGEST_INSTRUCTION = 2_000  # characters; it is read with every request
 NO_LIMIT = 1_000_000  # of errors: the meter counts them and ends the search
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search works with."""
+    """What a search works with; `wordings` are ready instructions by signature name that are tried too."""
 
     task: Task
     train: Sequence[dspy.Example]
     validation: Sequence[dspy.Example]
+    wordings: Mapping[str, str]
     writer: dspy.LM
     auto: Auto
     threads: int
@@ -45,19 +46,22 @@ class Search:
 
 
 class _Proposing(MIPROv2):  # type: ignore[misc]  # dspy is untyped
-    """MIPROv2 that goes on with demonstrations alone when the LM cannot word an instruction that can be read."""
+    """MIPROv2 with ready wordings among its candidates, which goes on with those when the LM's cannot be read."""
+
+    wordings: Mapping[str, str]
 
     def _propose_instructions(self, program: dspy.Module, *args: object, **kwargs: object) -> dict[int, list[str]]:
-        own = {i: [predictor.signature.instructions] for i, predictor in enumerate(program.predictors())}
+        ready = [[one.signature.instructions, *filter(None, [self.wordings.get(name)])] for name, one in program.named_predictors()]
         try:
             proposed: dict[int, list[str]] = super()._propose_instructions(program, *args, **kwargs)
         except Exception:  # noqa: BLE001  # whatever a small model wrote
-            return own
-        return {i: _usable(own[i][0], texts) for i, texts in proposed.items()}
+            proposed = {}
+        return {i: _usable([*own, *proposed.get(i, [])]) for i, own in enumerate(ready)}
 
 
-def _usable(own: str, proposed: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys([own, *(text for text in proposed if text.strip() and len(text) <= LONGEST_INSTRUCTION)]))
+def _usable(texts: Sequence[str]) -> list[str]:
+    """Return what may be tried, each once; the first is the program's own, whatever its length."""
+    return list(dict.fromkeys([texts[0], *(text for text in texts if text.strip() and len(text) <= LONGEST_INSTRUCTION)]))
 
 
 def miprov2(search: Search, trainee: Trainee) -> dspy.Module:
@@ -73,10 +77,9 @@ def miprov2(search: Search, trainee: Trainee) -> dspy.Module:
         max_errors=NO_LIMIT,
         seed=search.seed,
     )
-    # The proposer would print source code and whole questions into its prompts: more than a small model reads, and users' words.
-    return optimizer.compile(
-        trainee, trainset=list(search.train), valset=list(search.validation), program_aware_proposer=False, data_aware_proposer=False
-    )
+    optimizer.wordings = search.wordings
+    # The proposer would print the program's source code into its prompts: more than a small model reads.
+    return optimizer.compile(trainee, trainset=list(search.train), valset=list(search.validation), program_aware_proposer=False)
 
 
 def bootstrap(search: Search, trainee: Trainee) -> dspy.Module:

@@ -65,10 +65,17 @@ class Trainee(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         return {name: _state(getattr(self, name)) for name in self._names}
 
 
+class _Example(dspy.Example):  # type: ignore[misc]  # dspy is untyped
+    """An example that shows itself in a line: an optimizer prints them into prompts."""
+
+    def __repr__(self) -> str:
+        return f"query: {self.query} | intent: {self.intent} | agent: {self.primary_agent}"
+
+
 def example_of(asked: Asked) -> dspy.Example:
     """Return a question as an example; it is a demonstration for both predictors as it stands."""
     fields = {"query": asked.question.query, "query_pattern": asked.intent, "intent": asked.intent, "primary_agent": asked.agent}
-    return dspy.Example(question=asked.question, **fields).with_inputs("question")
+    return _Example(question=asked.question, **fields).with_inputs("question")
 
 
 def _is_called(name: str, models: Mapping[ModelClass, Model]) -> bool:

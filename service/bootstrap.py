@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from service.catalog.loader import load_catalog
 from service.catalog.model import Agent, Catalog
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
-from service.contracts.surface import AgentListing, IntentListing, Readiness
+from service.contracts.surface import AgentListing, IntentListing, Readiness, RolledBack
 from service.errors import ConfigurationError
 from service.flows.agent_call import CallAgent
 from service.flows.health import Health
@@ -38,6 +38,7 @@ from service.pipeline import Pipeline, Stages
 from service.ports import AgentClient, AgentFailure, Event, Observer, OptimizationQueue, Predictors, Store
 from service.programs import Programs
 from service.reload import Follower
+from service.rollback import Rollback
 from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
 from service.routing.history import History
@@ -78,6 +79,7 @@ class Services:
     health: Health
     metrics: Metrics
     router_tried: asyncio.Event
+    roll_back: Callable[[], Awaitable[RolledBack]]
 
     def list_agents(self) -> list[AgentListing]:
         """Describe the agents of the catalogue."""
@@ -194,7 +196,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             ]
             try:
                 async with _watched_registry(settings):
-                    yield Services(settings, catalog, keys, programs, pipeline, store, store, health, metrics, follower.tried)
+                    roll_back = Rollback(settings.mlflow_uri)
+                    tried = follower.tried
+                    yield Services(settings, catalog, keys, programs, pipeline, store, store, health, metrics, tried, roll_back)
             finally:
                 await pipeline.drain(DRAIN_SECONDS)
                 for task in following:

@@ -6,11 +6,13 @@
     ├── PermissionDenied        403   the key does not name the permission
     ├── NotFound                404
     ├── IdempotencyConflict     409   the same query_id with another body
+    ├── NothingToRollBack       409
     ├── BodyTimeout             408
     ├── BodyTooLarge            413
     ├── UnsupportedMediaType    415
     ├── Saturated               503   too much waits already; nothing was started
     ├── StoreUnavailable        503   nothing was committed, so nothing is answered
+    ├── RegistryUnavailable     503
     └── ConfigurationError      500   the service refuses to start; never raised by a request
 
 What goes wrong behind a decision (an agent is down, a gate says no) is not an exception but a result with an `ErrorCode`.
@@ -97,6 +99,12 @@ class IdempotencyConflict(PointsmanError):
     code, status, title = "idempotency_conflict", 409, "Same id, another body"
 
 
+class NothingToRollBack(PointsmanError):
+    """There is no earlier champion."""
+
+    code, status, title = "nothing_to_roll_back", 409, "Nothing to roll back"
+
+
 class BodyTimeout(PointsmanError):
     """The body did not arrive in time."""
 
@@ -131,6 +139,12 @@ class StoreUnavailable(PointsmanError):
     """The decision could not be made durable, so it is not answered."""
 
     code, status, title, retryable = "store_unavailable", 503, "Store unavailable", True
+
+
+class RegistryUnavailable(PointsmanError):
+    """The registry of router versions cannot be used now."""
+
+    code, status, title, retryable = "registry_unavailable", 503, "Registry unavailable", True
 
 
 class ConfigurationError(PointsmanError):

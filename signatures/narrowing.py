@@ -1,7 +1,7 @@
 """Signatures for one question: the label fields take a `Literal` of the labels that the question allows.
 
-A narrowed signature keeps the instructions and descriptions of the one it is made from, so an optimized prompt survives it. Building a
-class takes milliseconds and shortlists repeat, hence the cache.
+A narrowed signature keeps the instructions and descriptions of the one it is made from, so an optimized prompt survives it, and says of
+users' text that it is data, whatever an optimizer left out. Building a class takes milliseconds and shortlists repeat, hence the cache.
 """
 
 from functools import lru_cache
@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import dspy
 
 from signatures.fields import FieldSpec
+from signatures.wording import guarded
 
 LABEL_FIELDS = {"intent": False, "primary_agent": False, "secondary_agents": True}  # name: is it a list?
 
@@ -44,6 +45,7 @@ class _Key:
 @lru_cache(maxsize=512)
 def _narrow(key: _Key, labels: tuple[str, ...]) -> type[dspy.Signature]:
     signature: Any = key.signature
+    signature = signature.with_instructions(guarded(signature.instructions, signature.output_fields))
     label: Any = Literal[labels]
     for name, several in LABEL_FIELDS.items():
         if name in signature.output_fields:

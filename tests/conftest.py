@@ -1,7 +1,7 @@
 """Fixtures that every ring shares: a catalogue, an encoder, a router fitted on a part of the seed set, and an app over fakes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +20,14 @@ from service.api.app import create_app
 from service.bootstrap import Services, assemble
 from service.catalog.loader import load_catalog
 from service.catalog.model import Catalog
+from service.contracts.surface import RolledBack
 from service.flows.health import Health
 from service.flows.slots import Slots
 from service.keys import Keys
 from service.metrics import Metrics
 from service.ports import Predictors
 from service.programs import Programs, Router
+from service.rollback import Rollback
 from service.routing.encoder import Encoder
 from service.settings import Settings
 from tests.fakes import MemoryStore, ScriptedAgents, some_health
@@ -67,6 +69,7 @@ class World:
     deciding: Slots = field(default_factory=lambda: Slots(4, most_waiting=64))
     predictors: Predictors | None = None
     settings: Settings = field(default_factory=lambda: Settings(_env_file=None))  # type: ignore[call-arg]  # pydantic-settings' own argument
+    roll_back: Callable[[], Awaitable[RolledBack]] = field(default_factory=lambda: Rollback("sqlite:////nowhere/mlflow.db"))
     keys: Keys = field(default_factory=lambda: Keys({}))
 
     def app(self) -> FastAPI:
@@ -81,7 +84,19 @@ class World:
             )
             tried = asyncio.Event()
             tried.set()
-            yield Services(settings, self.catalog, self.keys, programs, pipeline, self.store, self.store, self.health, metrics, tried)
+            yield Services(
+                settings,
+                self.catalog,
+                self.keys,
+                programs,
+                pipeline,
+                self.store,
+                self.store,
+                self.health,
+                metrics,
+                tried,
+                lambda: self.roll_back(),
+            )
 
         return create_app(self.settings, opener=opener)
 

@@ -6,7 +6,7 @@ from typing import Annotated, TypedDict, cast
 from fastapi import Depends, Request
 
 from service.bootstrap import Services
-from service.contracts.caller import OPTIMIZE, Caller
+from service.contracts.caller import OPTIMIZE, ROLL_BACK, Caller
 from service.errors import PermissionDenied, Unauthenticated
 
 
@@ -52,5 +52,12 @@ async def _optimizer(caller: CallerDep) -> Caller:
     return caller
 
 
+async def _operator(caller: CallerDep) -> Caller:
+    if not caller.may(ROLL_BACK):
+        raise PermissionDenied(f"This needs the permission {ROLL_BACK}, which the key does not name.")
+    return caller
+
+
 OptimizerDep = Annotated[Caller, Depends(_optimizer)]
+OperatorDep = Annotated[Caller, Depends(_operator)]
 RequestIdDep = Annotated[str, Depends(_request_id)]

@@ -245,3 +245,5 @@ STREAM = (
     'event: partial\nid: 4\ndata: {"response_text":"Ten more visits a month raise Kisqali TRx.","agents_answered":["causal_impact"]}\n\n'
     f'event: output\nid: 5\ndata: {{"output":{{"query_id":"{_QUERY}","status":"success"}},"replayed":false}}\n\n'
 )
+
+ROLLED_BACK = {"was": "4", "now": "3"}

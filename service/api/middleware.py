@@ -55,7 +55,7 @@ class RequestId:
 
 
 class JsonBodies:
-    """Lets a POST pass only with a JSON body of bounded size that strict JSON allows: no NaN, no lone surrogate, no deep nesting.
+    """Lets a POST pass only without a body, or with a JSON body of bounded size that strict JSON allows: no NaN, no deep nesting.
 
     What no route takes goes on unread, to be answered with 404 or 405.
     """
@@ -72,7 +72,8 @@ class JsonBodies:
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await self._read(scope, receive)
-            check_json(body)
+            if body:
+                check_json(body)
         except TimeoutError:
             problem = BodyTimeout(f"The body did not arrive within {BODY_SECONDS:g} s.")
             await respond(describe(problem, scope["path"], scope["state"]["request_id"]), {"Connection": "close"})(scope, receive, send)
@@ -97,6 +98,8 @@ class JsonBodies:
         declared = _header(scope, b"content-length")
         if declared.isdigit() and len(declared) < 20 and int(declared) > self._max_bytes:
             raise BodyTooLarge(f"The body has {declared} bytes; at most {self._max_bytes} are read.")
+        if declared in {"", "0"} and not _header(scope, b"transfer-encoding"):
+            return b""  # a request without a body need not say what the body is
         kind = _header(scope, b"content-type").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise UnsupportedMediaType("Send JSON, with the header `Content-Type: application/json`.")

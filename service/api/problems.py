@@ -16,8 +16,10 @@ from service.errors import (
     IdempotencyConflict,
     InvalidInput,
     NotFound,
+    NothingToRollBack,
     PermissionDenied,
     PointsmanError,
+    RegistryUnavailable,
     Saturated,
     StoreUnavailable,
     Unauthenticated,
@@ -135,6 +137,7 @@ POSTED_OPTIMIZATION = documented(
     InvalidInput, Unauthenticated, PermissionDenied, BodyTimeout, BodyTooLarge, UnsupportedMediaType, StoreUnavailable
 )
 FETCHED_OPTIMIZATION = documented(InvalidInput, Unauthenticated, PermissionDenied, NotFound, StoreUnavailable)
+POSTED_ROLLBACK = documented(Unauthenticated, PermissionDenied, NothingToRollBack, RegistryUnavailable)
 LISTED_OPTIMIZATIONS = documented(InvalidInput, Unauthenticated, PermissionDenied, StoreUnavailable)
 
 

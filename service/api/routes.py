@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from service.api import examples, problems
-from service.api.deps import CallerDep, OptimizerDep, RequestIdDep, ServicesDep
+from service.api.deps import CallerDep, OperatorDep, OptimizerDep, RequestIdDep, ServicesDep
 from service.api.stream import open_stream
 from service.contracts.decision import RouteDecision
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
@@ -17,7 +17,7 @@ from service.contracts.output import OrchestratorOutput
 from service.contracts.query import OrchestratorInput
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
-from service.contracts.surface import AgentListing, FeedbackReceipt, Health, IntentListing, Readiness
+from service.contracts.surface import AgentListing, FeedbackReceipt, Health, IntentListing, Readiness, RolledBack
 from service.errors import FieldProblem, InvalidInput, NotFound, PointsmanError
 from service.stages.hub import OrchestratorDSPyHub
 
@@ -142,6 +142,17 @@ async def optimization(request_id: UUID, services: ServicesDep, caller: Optimize
     if found is None:
         raise NotFound(f"There is no optimization {request_id} of this tenant.")
     return found
+
+
+@router.post(
+    "/routers/rollback",
+    summary="Go back to the champion before",
+    responses=problems.POSTED_ROLLBACK | _ok(examples.ROLLED_BACK),
+    tags=["operations"],
+)
+async def roll_back(services: ServicesDep, _: OperatorDep) -> RolledBack:
+    """Make the champion before this one champion again. Every service follows within ten seconds; it says nothing of what was learned."""
+    return await services.roll_back()
 
 
 @router.get("/agents", summary="List the agents", responses=problems.LISTED | _ok([examples.AGENT]), tags=["catalogue"])

@@ -4,13 +4,14 @@ from service.contracts.model import Contract
 
 ANYONE = "local"
 OPTIMIZE = "routers:optimize"
+ROLL_BACK = "routers:rollback"
 
 
 class Caller(Contract):
     """A caller whose key has been checked. `permissions` is None where no keys are in use (loopback only): then everything is allowed.
 
-    A permission is `tier:N` (may reach agents of tier N), `tier:*`, a name that an agent asks for, such as `models:train`, or `OPTIMIZE`
-    (may ask for optimizations and look at them).
+    A permission is `tier:N` (may reach agents of tier N), `tier:*`, a name that an agent asks for, such as `models:train`, `OPTIMIZE` (may
+    ask for optimizations and look at them) or `ROLL_BACK` (may make the champion before this one champion again).
     """
 
     tenant: str = ANYONE

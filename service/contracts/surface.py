@@ -38,6 +38,13 @@ class IntentListing(Contract):
     pipeline: tuple[str, ...] = ()
 
 
+class RolledBack(Contract):
+    """Which router version served, and which one serves now."""
+
+    was: str
+    now: str
+
+
 class Health(Contract):
     """The process is alive."""
 

@@ -12,7 +12,7 @@ import gzip
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from service.catalog.model import Catalog
 from service.routing.encoder import Encoder
 from signatures.inventory import ModelClass
 from signatures.prompting import Model, style_for
+from signatures.wording import wordings
 from tests.bench.learning_world import words, write_catalog
 from tests.conftest import ROOT
 
@@ -103,12 +104,14 @@ async def try_searches(world: World, name: str, gguf: Path, searches: Sequence[s
         endpoint = await local.start()
         lm = make_lm(endpoint, retries=2, timeout=120.0)
         with answers_kept(ANSWERS / identify(endpoint.model, str(gguf.stat().st_size))):
-            await asyncio.to_thread(compare_searches, lm, asked, test, unsure, searches)
+            await asyncio.to_thread(compare_searches, lm, asked, test, unsure, searches, wordings(world.descriptions, world.descriptions))
     finally:
         await local.close()
 
 
-def compare_searches(lm: dspy.LM, asked: Sequence[Asked], test: Sequence[Asked], unsure: Bools, searches: Sequence[str]) -> None:
+def compare_searches(
+    lm: dspy.LM, asked: Sequence[Asked], test: Sequence[Asked], unsure: Bools, searches: Sequence[str], ready: Mapping[str, str]
+) -> None:
     """Run each search from the plain program and compare both on the test questions."""
     task, plain = TASKS["routing"], None
     for search in ("plain", *searches):
@@ -120,7 +123,7 @@ def compare_searches(lm: dspy.LM, asked: Sequence[Asked], test: Sequence[Asked],
         if search != "plain":
             examples = [example_of(one) for one in asked]
             validation, train = examples[: VALIDATION["light"]], examples[VALIDATION["light"] :]
-            wanted = Search(task, train, validation, counted.copy(max_tokens=300), "light", SLOTS, SEED)
+            wanted = Search(task, train, validation, ready, counted.copy(max_tokens=300), "light", SLOTS, SEED)
             trainee, _ = find_better(search, wanted, trainee, watch)
             scores = [f"{t.score:.2f}{'' if t.full else 'm'}" for t in watch.trials]
             say(f"  {search}: trials {' '.join(scores)}; {meter.spent}")

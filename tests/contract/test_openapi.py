@@ -24,7 +24,8 @@ from service.contracts.problem import Problem
 from service.contracts.query import OrchestratorInput
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
-from service.contracts.surface import AgentListing, FeedbackReceipt, Health, IntentListing, Readiness
+from service.contracts.surface import AgentListing, FeedbackReceipt, Health, IntentListing, Readiness, RolledBack
+from service.errors import NothingToRollBack, RegistryUnavailable
 from service.keys import Keys
 from tests.conftest import World, body
 
@@ -43,6 +44,7 @@ CONTRACTS: dict[tuple[str, str], tuple[type | None, type | None]] = {
     ("post", "/optimizations"): (OptimizationWish, OptimizationRequest),
     ("get", "/optimizations"): (None, OptimizationRequest),
     ("get", "/optimizations/{request_id}"): (None, OptimizationRequest),
+    ("post", "/routers/rollback"): (None, RolledBack),
     ("get", "/agents"): (None, AgentListing),
     ("get", "/intents"): (None, IntentListing),
     ("get", "/healthz"): (None, Health),
@@ -318,6 +320,25 @@ async def _holding(world: World) -> AsyncIterator[None]:
         yield
 
 
+async def nothing_before(world: World, client: httpx.AsyncClient, method: str, path: str) -> httpx.Response:
+    """Go back where nothing was before."""
+    world.roll_back = _hindered(NothingToRollBack("There is no earlier champion."))
+    return await client.request(method, path)
+
+
+async def without_registry(world: World, client: httpx.AsyncClient, method: str, path: str) -> httpx.Response:
+    """Go back while the registry cannot be used."""
+    world.roll_back = _hindered(RegistryUnavailable("It is away."))
+    return await client.request(method, path)
+
+
+def _hindered(error: Exception) -> Callable[[], Awaitable[RolledBack]]:
+    async def fail() -> RolledBack:
+        raise error
+
+    return fail
+
+
 POSTED: dict[str, Provoke] = {"400": invalid, "401": stranger, "408": stalled, "413": large, "415": text}
 CAN_FAIL: dict[tuple[str, str], dict[str, Provoke]] = {
     ("post", "/orchestrate"): {**POSTED, "409": conflicting, "503": storeless},
@@ -328,6 +349,7 @@ CAN_FAIL: dict[tuple[str, str], dict[str, Provoke]] = {
     ("post", "/optimizations"): {**POSTED, "403": forbidden, "503": storeless},
     ("get", "/optimizations"): {"400": unlisted, "401": stranger, "403": forbidden, "503": storeless},
     ("get", "/optimizations/{request_id}"): {"400": invalid, "401": stranger, "403": forbidden, "404": unknown, "503": storeless},
+    ("post", "/routers/rollback"): {"401": stranger, "403": forbidden, "409": nothing_before, "503": without_registry},
     ("get", "/agents"): {"401": stranger},
     ("get", "/intents"): {"401": stranger},
     ("get", "/healthz"): {},

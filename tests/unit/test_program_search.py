@@ -35,7 +35,7 @@ def searching(book: Codebook, meter: Meter) -> tuple[Search, Trainee]:
     lm = metered(codebook_lm(book), meter, PRICE)
     trainee = Trainee(TASKS["routing"], dict.fromkeys(ModelClass, Model(lm, style_for(lm.model))), {})
     examples = [example_of(one) for one in ASKED]
-    return Search(TASKS["routing"], examples[:40], examples[40:], lm, "light", 1, 1), trainee
+    return Search(TASKS["routing"], examples[:40], examples[40:], {}, lm, "light", 1, 1), trainee
 
 
 @pytest.mark.parametrize(
