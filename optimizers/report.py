@@ -3,35 +3,32 @@
 One file, no script, nothing fetched.
 """
 
-import io
 from pathlib import Path
 
-import jinja2
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from optimizers.bench import BINS, Benchmark
+from optimizers.page import BLUE, GREY, RED, svg, write_page
 
-TEMPLATE = Path(__file__).parent / "report.html.j2"
-BLUE, GREY, RED = "#2563eb", "#9ca3af", "#dc2626"
 SHOWN_CONFUSIONS = 25
 FEW_ROWS = 10  # of a bin whose share says little
 
 
 def write_report(measured: Benchmark, path: Path, *, title: str) -> None:
     """Write the page. Texts and labels of the data are escaped."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    write_page(
+        "report.html.j2",
+        path,
         title=title,
         figures=measured.figures,
         removed=measured.removed,
         confusions=measured.confusions()[:SHOWN_CONFUSIONS],
-        reliability=_svg(draw_reliability(measured)),
-        selective=_svg(draw_risk_coverage(measured)),
-        scope=_svg(draw_scope(measured)) if len(measured.evaluated.outside) else None,
+        reliability=svg(draw_reliability(measured)),
+        selective=svg(draw_risk_coverage(measured)),
+        scope=svg(draw_scope(measured)) if len(measured.evaluated.outside) else None,
     )
-    path.write_text(page, encoding="utf-8")
 
 
 def draw_reliability(measured: Benchmark) -> Drawing:
@@ -91,9 +88,3 @@ def draw_scope(measured: Benchmark) -> Drawing:
     axes.set(xlabel="out-of-scope score", ylabel="density", title="Scope")
     axes.legend(frameon=False)
     return drawing
-
-
-def _svg(drawing: Drawing) -> str:
-    text = io.StringIO()
-    drawing.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
