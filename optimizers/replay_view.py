@@ -49,7 +49,7 @@ def show_replay(out: Console, found: Replay, *, against: str, stretch: str) -> N
 
 
 def _clusters(found: Replay, *, wide: bool) -> Table:
-    table = Table(title="What flips, likely to break most first; in brackets what is known", title_justify="left", show_lines=True)
+    table = Table(title="What flips, riskiest first (in brackets: known)", title_justify="left", show_lines=True)
     table.add_column("from -> to, and typical texts", ratio=1)
     for heading in ("requests", "breaks", "mends", *(("cost",) if wide else ())):
         table.add_column(heading, justify="right", no_wrap=True)
