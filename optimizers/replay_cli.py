@@ -57,12 +57,12 @@ def replay(
     except (ConfigurationError, StoreUnavailable) as exc:
         raise _exit(str(exc)) from exc
     stretch = f"From {since:%Y-%m-%d %H:%M}" + (f" to {until:%Y-%m-%d %H:%M}" if until is not None else "") + " UTC"
-    name = against if against in ALIASES else "one to compare with"
+    alias = against if against in ALIASES else None
     if html is not None:
         from optimizers.replay_report import write_replay
 
         try:
-            write_replay(found, html, against=name, stretch=stretch)
+            write_replay(found, html, alias=alias, stretch=stretch)
         except OSError as exc:
             raise _exit(f"{html} cannot be written: {exc.strerror}.") from exc
         err.print(f"The page is {html}", highlight=False, soft_wrap=True)
@@ -71,7 +71,7 @@ def replay(
     else:
         from optimizers.replay_view import show_replay
 
-        show_replay(out, found, against=name, stretch=stretch)
+        show_replay(out, found, alias=alias, stretch=stretch)
 
 
 def _replay(

@@ -14,13 +14,13 @@ SHOWN_PAIRS = 12
 PALE = "#d1d5db"
 
 
-def write_replay(found: Replay, path: Path, *, against: str, stretch: str) -> None:
+def write_replay(found: Replay, path: Path, *, alias: str | None, stretch: str) -> None:
     """Write the page. Texts and names of the data are escaped.
 
     Args:
         found: the replay.
         path: the file.
-        against: what the old version is, such as `champion`.
+        alias: of the old version, where it was named by one.
         stretch: which part of the log was replayed, in words.
     """
     write_page(
@@ -28,7 +28,7 @@ def write_replay(found: Replay, path: Path, *, against: str, stretch: str) -> No
         path,
         title=f"Router version {found.new} against {found.old}",
         found=found,
-        against=against,
+        alias=alias,
         stretch=stretch,
         shown=found.clusters[:SHOWN_CLUSTERS],
         hidden=found.clusters[SHOWN_CLUSTERS:],

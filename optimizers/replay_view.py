@@ -12,10 +12,11 @@ LONGEST_TEXT = 90
 WIDE = 110  # columns of a terminal with room for all
 
 
-def show_replay(out: Console, found: Replay, *, against: str, stretch: str) -> None:
-    """Print a replay; `against` says what the old version is, and `stretch` which part of the log was replayed."""
+def show_replay(out: Console, found: Replay, *, alias: str | None, stretch: str) -> None:
+    """Print a replay; `alias` is the one that the old version was named by, and `stretch` which part of the log was replayed."""
     lines = [
-        f"Router version {found.new} against {found.old} ({against}). {stretch}: {found.requests:,} requests in {found.texts:,} texts"
+        f"Router version {found.new} against {found.old}{f' ({alias})' if alias else ''}. {stretch}: "
+        f"{found.requests:,} requests in {found.texts:,} texts"
         + (f", the latest of {found.found:,}; for more: --most" if found.found > found.requests else ""),
         f"{found.flipped:,} would flip, {_share(found.flips)}: {found.another_agent:,} to another agent, "
         f"{found.flipped - found.another_agent:,} to another action",

@@ -165,13 +165,13 @@ def test_what_was_decided_then_is_compared_by_who_decided(catalog: Catalog, enco
 
 
 def test_gains_on_what_the_new_version_was_fitted_on_are_told_apart(catalog: Catalog, encoder: Encoder) -> None:
-    """It has seen one of two corrections."""
-    signals = [a_signal(text, corrected_agent="explainer") for text in ("Seen before", "never seen")]
+    """It has seen one of three corrections."""
+    signals = [a_signal(text, corrected_agent="explainer") for text in ("Seen before", "never seen", "nor this")]
     old, new = Scripted("1", catalog, {}, "gap_analyzer"), Scripted("2", catalog, {}, "explainer")
 
     found = compare(catalog, encoder, signals, old, new, seen=frozenset([Row("seen  BEFORE", "").key]))
 
-    assert (found.gains, found.fresh_gains, found.fitted_on.value, found.clusters[0].fitted_on) == (2, 1, 0.5, 1)
+    assert (found.gains, found.fresh_gains, found.fitted_on.value, found.clusters[0].fitted_on) == (3, 2, 1 / 3, 1)
 
 
 def test_examples_are_shown_without_personal_data(catalog: Catalog, encoder: Encoder) -> None:
