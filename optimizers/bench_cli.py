@@ -62,7 +62,7 @@ def intents(
     """Fit a student on labelled requests, choose and calibrate on validation, evaluate once on test."""
     for target in (report, json_file if json_file != STDOUT else None):
         if target is not None:
-            _check_writable(target)
+            check_writable(target)
     with shown(err) as progress:
         progress("loading the encoder and scikit-learn")
         from optimizers.bench import bench as measure
@@ -89,7 +89,7 @@ def intents(
         raise _exit(f"What was measured cannot be written: {exc}") from exc
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Refuse, before minutes of fitting, a file that cannot be written after them."""
     folder = path.absolute().parent
     if os.path.isdir(path):

@@ -75,7 +75,7 @@ def open_case(order: Order, catalog: Catalog, progress: Progress) -> Case:
     champion = registry.champion()
     if champion is None:
         raise ConfigurationError("There is no champion to challenge. Make the first router version with: optimize --bootstrap")
-    labelled, seen = _data_of(registry, champion)
+    labelled, seen = data_of(registry, champion)
     labelled = read_rows(order.seed_set) if order.seed_set is not None else labelled
     golden = read_rows(order.golden) if order.golden is not None else []
     if not labelled:
@@ -92,7 +92,7 @@ def open_case(order: Order, catalog: Catalog, progress: Progress) -> Case:
     return Case(order, catalog, registry, champion, labelled, golden, dataset, seen, serves)
 
 
-def _data_of(registry: MlflowRegistry, version: RegisteredVersion) -> tuple[list[Row], frozenset[str]]:
+def data_of(registry: MlflowRegistry, version: RegisteredVersion) -> tuple[list[Row], frozenset[str]]:
     """Return the labelled requests that a version was fitted on, and the keys of everything else that it was; nothing, if it has none."""
     run = next(one.run_id for one in registry.versions() if one.number == version.number)
     folder = registry.fetch_artifact(run, DATASET)

@@ -70,6 +70,20 @@ def observe(batches: Iterable[pa.RecordBatch], scrub: Scrub) -> Iterator[Observe
 
 def why_not(signal: Signal) -> str | None:
     """Return why nothing can be learned from a signal about its text, or None."""
+    reason = why_no_text(signal)
+    if reason is not None or signal["corrected_agent"] is not None:
+        return reason
+    if signal["further_intents"]:
+        return "several wishes"
+    if signal["rung"] == Rung.RULES and signal["asked"] is None:
+        return "decided by a rule"
+    if signal["rung"] not in (Rung.LM, Rung.CALLER) and outcome_of(signal) == NONE and signal["user_satisfaction"] is None:
+        return "nothing observed"
+    return None
+
+
+def why_no_text(signal: Signal) -> str | None:
+    """Return why a signal has no text that tells by itself what is wanted, or None."""
     text = text_of(signal)
     if not any(character.isalnum() for character in text):
         return "no words"
@@ -79,14 +93,6 @@ def why_not(signal: Signal) -> str | None:
         return "told by what was said before"
     if signal["asked"] is not None and signal["rung"] != Rung.RULES:
         return "an offer that was accepted"
-    if signal["corrected_agent"] is not None:
-        return None
-    if signal["further_intents"]:
-        return "several wishes"
-    if signal["rung"] == Rung.RULES and signal["asked"] is None:
-        return "decided by a rule"
-    if signal["rung"] not in (Rung.LM, Rung.CALLER) and outcome_of(signal) == NONE and signal["user_satisfaction"] is None:
-        return "nothing observed"
     return None
 
 
@@ -120,8 +126,8 @@ def _observation(signal: Signal, scrub: Scrub, scrubbed: dict[str, str]) -> tupl
         signal["created_at"],
         signal["agents_selected"][0] if signal["agents_selected"] else None,
         outcome,
-        _rating(signal),
-        NONE if corrected is not None else _again(signal, outcome),
+        rating_of(signal),
+        NONE if corrected is not None else again_of(signal, outcome),
         corrected,
         signal["intent"] if signal["asked"] is not None else None,
         signal["caller_intent"],
@@ -138,14 +144,15 @@ def session_key(tenant: str, session_id: str) -> int:
     return int.from_bytes(blake2b(f"{tenant}\0{session_id}".encode(errors="replace"), digest_size=8).digest(), "big")
 
 
-def _rating(signal: Signal) -> int:
+def rating_of(signal: Signal) -> int:
+    """Return the rating of the choice, stars less one; none where the answer was poor in itself."""
     stars, quality = signal["user_satisfaction"], signal["answer_quality"]
     if stars is None or (quality is not None and quality < POOR):
         return NONE
     return min(STARS - 1, max(0, round(float(stars)) - 1))
 
 
-def _again(signal: Signal, outcome: int) -> int:
+def again_of(signal: Signal, outcome: int) -> int:
     """Return whether the user had to ask elsewhere, where somebody said so: the service itself only writes down that an agent failed."""
     said = signal["was_rerouted"]
     if said is None or outcome == NONE or said == (outcome == FAILED):

@@ -20,6 +20,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
+from optimizers import replay_cli
 from optimizers.bench_cli import app as bench_app
 from optimizers.routers_cli import app as routers_app
 from optimizers.signals_cli import app as signals_app
@@ -172,6 +173,9 @@ def doctor(as_json: JsonFlag = False) -> None:
     else:
         show(checks, out)
     raise typer.Exit(0 if all(c.ok for c in checks) else 1)
+
+
+app.command(no_args_is_help=True, epilog=replay_cli.EXAMPLES)(replay_cli.replay)
 
 
 async def _with_settings(work: Callable[[Settings], Awaitable[T]]) -> T:

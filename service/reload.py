@@ -87,7 +87,7 @@ class Follower:
         thread = ThreadPoolExecutor(1, thread_name_prefix="router-load")
         try:
             async with asyncio.timeout(LOAD_SECONDS):
-                return await asyncio.get_running_loop().run_in_executor(thread, _for_catalog, load, self._catalog), None
+                return await asyncio.get_running_loop().run_in_executor(thread, _load_for, load, self._catalog), None
         except TimeoutError:
             problem = f"A router version was not ready within {LOAD_SECONDS:.0f} s."
         except Exception as exc:  # noqa: BLE001  # whatever a version does, the service goes on
@@ -98,11 +98,17 @@ class Follower:
         return None, problem
 
 
-def _for_catalog(load: Callable[[], Router | None], catalog: Catalog) -> Router | None:
-    """Load a version that knows the catalogue's intents: those that it was fitted on, and the others from their descriptions."""
+def _load_for(load: Callable[[], Router | None], catalog: Catalog) -> Router | None:
     router = load()
-    if router is None:
-        return None
+    return for_catalog(router, catalog) if router is not None else None
+
+
+def for_catalog(router: Router, catalog: Catalog) -> Router:
+    """Return the router as it is served with a catalogue: it knows the intents that it was fitted on, and the others by description.
+
+    Raises:
+        ConfigurationError: the catalogue lacks an intent that it can choose.
+    """
     check_labels(router, catalog)
     return replace(router, student=router.student.knowing(catalog.words))
 
@@ -117,5 +123,6 @@ def check_labels(router: Router, catalog: Catalog) -> None:
     if unknown:
         raise ConfigurationError(
             f"Router {router.version} was fitted for intents that the catalogue lacks: {name_some(unknown)}. "
-            "Fit and serve one for this catalogue with: optimize --bootstrap --seed-set FOLDER --promote"
+            "Fit and serve one for this catalogue with: optimize --bootstrap --seed-set FOLDER --promote. "
+            "Or set POINTSMAN_CATALOG to the folder of the one that it was fitted for."
         )

@@ -7,6 +7,7 @@ or pruned goes here and there. A running service goes on meanwhile: reading hold
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -135,6 +136,9 @@ class SignalLog:
 
     @contextmanager
     def _opened(self) -> Iterator[Engine]:
+        file = self._url.database if self._url.get_backend_name() == "sqlite" else None
+        if file is not None and not Path(file).is_file():  # to open it would make it
+            raise StoreUnavailable(f"There is no log yet: {file} is made when the service starts (POINTSMAN_DATABASE_URL).")
         try:
             engine = open_engine(self._url, LOCK_SECONDS)
             try:

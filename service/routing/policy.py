@@ -61,12 +61,18 @@ class Policy(Contract):
         """Say whether a label is likelier to be wrong than the risk target allows; where nothing is proven, nobody can tell."""
         return probability < self.act_above <= 1.0
 
-    def step(self, probability: float, oos_score: float, *, lm_ready: bool) -> Step:
-        """Choose the next step from the best label's probability and the out-of-scope score."""
+    def step(self, probability: float, oos_score: float, *, lm_ready: bool, described: bool = False, foreign: bool = False) -> Step:
+        """Choose the next step from the best label's probability and the out-of-scope score.
+
+        The student may not guess at a language that it does not read (`foreign`), and a label that it has no examples of (`described`) is
+        the LM's to judge; without one the student takes it only when sure.
+        """
+        if foreign:
+            return Step.ASK_LM if lm_ready else Step.REFUSE
         if oos_score > self.refuse_above:
             return Step.REFUSE
-        if probability >= self.act_above:
+        if probability >= self.act_above and not (described and lm_ready):
             return Step.ACT
         if lm_ready:
             return Step.ASK_LM
-        return Step.CLARIFY if probability < self.clarify_below else Step.ACT
+        return Step.CLARIFY if probability < self.clarify_below or described else Step.ACT

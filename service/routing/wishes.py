@@ -11,6 +11,7 @@ from service.routing.clauses import Clause, Clauses
 from service.routing.policy import Policy
 from service.routing.student import Reading
 
+CLAUSE_TOKENS = 48  # of a clause that is read alone
 HINT = 0.05  # of another intent, in a clause read in its context, from which on the clause is read alone
 
 
@@ -33,6 +34,29 @@ class Wishes:
     declined: bool
     reading: Reading
     surest: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is decided of a request's wishes.
+
+    Attributes:
+        probabilities: of the intents that are not negated, best first.
+        intents: what is asked for, the first to be carried out first.
+        confidence: probability of the first.
+    """
+
+    probabilities: dict[str, float]
+    intents: tuple[str, ...]
+    confidence: float
+
+
+def settle(wishes: Wishes, probabilities: dict[str, float]) -> Wanted:
+    """Return what is wanted by the probabilities of the wishes' reading, joined with what else is known."""
+    left = {i: p for i, p in probabilities.items() if i not in wishes.negated} or probabilities
+    best, confidence = next(iter(left.items()))
+    intents = wishes.intents if best in wishes.intents else (best,)
+    return Wanted(left, intents, wishes.surest.probabilities[intents[0]] if len(intents) > 1 else confidence)
 
 
 def texts(clauses: Clauses) -> list[str]:

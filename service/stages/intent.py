@@ -16,12 +16,11 @@ from service.routing.language import foreign_language
 from service.routing.lm_question import EXAMPLES
 from service.routing.replies import Reply
 from service.routing.student import Example, Reading, Student
-from service.routing.wishes import Wishes, agree, texts, understand
+from service.routing.wishes import CLAUSE_TOKENS, Wishes, agree, settle, texts, understand
 from service.stages.triage import Admitted
 
 TRUSTED_CALLER = 0.7  # a caller's unflagged intent is taken from this confidence on; below, it is weighed
 AMBIGUOUS_CALLER = 0.5  # how much an intent that the caller itself flags as ambiguous can weigh at most
-CLAUSE_TOKENS = 48
 WORDS_OF_A_LANGUAGE = 3  # from which a language can be told
 LISTED = 50  # candidates that are written down, of a catalogue that may have thousands
 
@@ -93,24 +92,21 @@ class ReadIntent:
         if caller is not None and not trusted:
             confidence = min(admitted.caller_confidence, AMBIGUOUS_CALLER) if admitted.ambiguous else admitted.caller_confidence
             probabilities, oos_score = weigh_caller(probabilities, caller, confidence), weigh_scope(oos_score, confidence)
-        wanted = {i: p for i, p in probabilities.items() if i not in wishes.negated} or probabilities
-        best, confidence = next(iter(wanted.items()))
-        intents = wishes.intents if best in wishes.intents else (best,)
-        if len(intents) > 1:
-            confidence = wishes.surest.probabilities[intents[0]]
+        wanted = settle(wishes, probabilities)
+        intents = wanted.intents
         return Understanding(
-            candidates=tuple(Candidate(intent=i, probability=min(1.0, p)) for i, p in islice(wanted.items(), LISTED)),
+            candidates=tuple(Candidate(intent=i, probability=min(1.0, p)) for i, p in islice(wanted.probabilities.items(), LISTED)),
             oos_score=oos_score,
             caller_decides=trusted,
             entities=admitted.entities + (admitted.earlier_entities if heard.leans else ()),
             examples=partial(student.nearest, wishes.reading.vector, EXAMPLES),
             intents=intents,
-            confidence=min(1.0, confidence),
+            confidence=min(1.0, wanted.confidence),
             ordered=wishes.ordered and len(intents) > 1,
             declined=wishes.declined,
             described=tuple(i for i in intents if i not in student.practised),
             in_context=heard.in_context,
-            carried=heard.in_context and len(intents) == 1 and not heard.says(best, policy),
+            carried=heard.in_context and len(intents) == 1 and not heard.says(intents[0], policy),
             reply=heard.reply,
             chosen=heard.chosen,
             asked=last_request(admitted.history) if heard.chosen is not None else heard.text if heard.accepts else None,

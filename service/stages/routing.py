@@ -281,14 +281,8 @@ class Route:
 
 
 def _step(policy: Policy, understanding: Understanding, *, lm_ready: bool) -> Step:
-    """Ask the policy; the student may not guess at a language that it does not read, and the LM judges an intent without examples."""
-    if understanding.language is not None:
-        return Step.ASK_LM if lm_ready else Step.REFUSE
-    step = policy.step(understanding.confidence, understanding.oos_score, lm_ready=lm_ready)
-    if step is Step.ACT and understanding.described:
-        surely = understanding.confidence >= policy.act_above
-        return Step.ASK_LM if lm_ready else Step.ACT if surely else Step.CLARIFY
-    return step
+    described, foreign = bool(understanding.described), understanding.language is not None
+    return policy.step(understanding.confidence, understanding.oos_score, lm_ready=lm_ready, described=described, foreign=foreign)
 
 
 def _not_carried_out(left: tuple[str, ...]) -> tuple[Notice, ...]:
