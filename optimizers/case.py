@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from optimizers.dataset import Row, read_rows
 from optimizers.evidence import learn_from
 from optimizers.job import SEED, require_apart, require_known
-from optimizers.observations import observe
+from optimizers.observations import Observed, observe
 from optimizers.order import Order
 from optimizers.scrub import Scrubber
 from optimizers.snapshot import DATASET, TRAIN, VALIDATION, Snapshot, build_snapshot, read_fitted_on
@@ -27,7 +26,7 @@ class Case:
     """A champion and the evidence.
 
     Attributes:
-        seen: keys of what the champion was fitted on besides its labelled requests.
+        seen: keys of texts that must not test: what the champion was fitted on besides its labelled requests, and what was received.
         serves: the agent of each intent.
     """
 
@@ -57,7 +56,7 @@ class Case:
         return golden_trial(self.golden, self.serves) if len(self.golden) >= self.order.rules.least_test else None
 
     def logged_trial(self) -> Trial | None:
-        """Return the logged requests that the champion was not fitted on, where there are any."""
+        """Return the logged requests that the champion was not fitted on, where there are any. Received ones teach; they do not judge."""
         trial = logged_trial(self.dataset.observations, self.serves).without(self.seen)
         return trial if len(trial) else None
 
@@ -85,11 +84,15 @@ def open_case(order: Order, catalog: Catalog, progress: Progress) -> Case:
     progress("reading the signals")
     scrub = Scrubber()
     log = SignalLog(order.database_url)
-    received = [] if order.request_id is None else [log.of_request(order.request_id)]
-    signals = observe(chain(log.batches(since=order.since), received), scrub)
-    dataset = build_snapshot(signals, labelled, {row.key for row in golden}, scrub)
+    received = list(observe(log.received(since=order.since), scrub))
+    seen |= _keys_of(received)
+    dataset = build_snapshot([*observe(log.batches(since=order.since), scrub), *received], labelled, {row.key for row in golden}, scrub)
     serves = {intent.name: intent.primary_agent for intent in catalog.intents}
     return Case(order, catalog, registry, champion, labelled, golden, dataset, seen, serves)
+
+
+def _keys_of(observed: Sequence[Observed]) -> frozenset[str]:
+    return frozenset(Row(text, "").key for one in observed for text in one.rows["text"].to_pylist())
 
 
 def data_of(registry: MlflowRegistry, version: RegisteredVersion) -> tuple[list[Row], frozenset[str]]:

@@ -13,15 +13,15 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from optimizers.order import AUTO, OPTIMIZERS, SIGNATURES, Order, Wish
-from optimizers.programs_cli import improve_programs
+from optimizers.improve_cli import carry_out_pending, estimate_one, improve_one
+from optimizers.order import AUTO, OPTIMIZERS, Auto, CannotBeOptimized, Order, Wish, wish_for
 from optimizers.progress import shown
 from optimizers.ruling import Rules
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import CHAMPION_NOTE, recall, remember
 from service.catalog.coverage import say_described_only
 from service.catalog.loader import load_catalog
-from service.errors import ConfigurationError, StoreUnavailable
+from service.errors import ConfigurationError
 from service.routing.encoder_file import NAME
 from service.routing.student import Student
 from service.settings import Settings, read_settings
@@ -39,6 +39,7 @@ out, err = Console(), Console(stderr=True)
 @app.command(
     no_args_is_help=True,
     epilog="The first router: `optimize --bootstrap`   A better one, from the log: `optimize --signature routing`\n\n"
+    "Those that were asked for: `optimize --pending`\n\n"
     "Other data: `optimize --bootstrap --seed-set FOLDER --golden FILE`   Other rules: `optimize --signature routing --rules FILE`",
 )
 def optimize(
@@ -48,6 +49,10 @@ def optimize(
     signature: Annotated[
         str | None, typer.Option(help="Make a better version of this and let the court decide: routing, or intent with an LM.")
     ] = None,
+    pending: Annotated[
+        bool, typer.Option("--pending", help="Carry out what was asked for by POST /optimizations: for a periodic job.")
+    ] = False,
+    most: Annotated[int | None, typer.Option(min=1, help="With --pending: so many requests at most.")] = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing when there is a champion that can be served.")] = False,
     seed_set: Annotated[
         Path | None,
@@ -66,29 +71,43 @@ def optimize(
     ] = None,
     lm: Annotated[str | None, typer.Option(help="LM whose programs are made better; default: POINTSMAN_LM.")] = None,
     auto: Annotated[str, typer.Option(help="How long an LM's programs are searched: light, medium or heavy.")] = "light",
-    budget_calls: Annotated[int | None, typer.Option(min=1, help="Most calls of the LM.")] = None,
+    budget_calls: Annotated[int | None, typer.Option(min=1, help="Most calls of the LM, for each signature.")] = None,
     budget_usd: Annotated[float | None, typer.Option(min=0.0, help="Most that the LM may cost, by LiteLLM's price list.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask nobody: say how many calls it needs, and what they cost.")] = False,
     risk_target: Annotated[float, typer.Option(min=0.001, max=0.5, help="Largest share of errors where the student acts alone.")] = 0.02,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Make Pointsman's router better. `--bootstrap` makes the first version from labelled requests, `--signature routing` later ones."""
-    if bootstrap == (signature is not None):
-        raise _exit("Say either --bootstrap or --signature routing.")
+    if [bootstrap, signature is not None, pending].count(True) != 1:
+        raise _exit("Say either --bootstrap, --signature routing or --pending.")
+    if dry_run and signature is None:
+        raise _exit("--dry-run says what --signature would need.")
     try:
         settings = read_settings()
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
     if lm is not None:
         settings = settings.model_copy(update={"lm": lm, "lm_light": None, "lm_strong": None})
-    if signature is not None:
-        optimizer = optimizer or ("student" if settings.lm is None else "miprov2")
+    if signature is not None or pending:
+        chosen, how_long = _known(optimizer, auto, settings)
         order = _order(settings, seed_set, golden, since, _read_rules(rules), risk_target)
-        wish = _wish(signature, optimizer, auto, budget_calls, budget_usd)
-        if wish is None:
-            _challenge(settings, order, as_json)
+
+        def wish_of(name: str) -> Wish | None:
+            return wish_for(name, chosen, how_long, budget_calls, budget_usd)
+
+        if signature is None:
+            carry_out_pending(settings, order, wish_of, most, as_json=as_json)
+            return
+        try:
+            wish = wish_of(signature)
+        except CannotBeOptimized as exc:
+            raise _exit(str(exc)) from exc
+        if not dry_run:
+            improve_one(settings, order, signature, wish, as_json=as_json)
+        elif wish is not None:
+            estimate_one(settings, order, wish, as_json=as_json)
         else:
-            improve_programs(settings, order, wish, dry_run=dry_run, as_json=as_json)
+            raise _exit("--dry-run says what an LM would be asked. The student asks nobody.")
         return
     if if_missing and (champion := find_champion(settings.mlflow_uri)) is not None:
         if Student.is_current(champion.folder / STUDENT, NAME if settings.encoder is None else None):
@@ -138,37 +157,15 @@ def _order(
     )
 
 
-def _wish(signature: str, optimizer: str, auto: str, budget_calls: int | None, budget_usd: float | None) -> Wish | None:
-    """Return what is wished of programs, or None where it is the student that is to be fitted."""
-    if optimizer not in OPTIMIZERS:
-        raise _exit(f"There is no optimizer {optimizer!r}. Known: {', '.join(OPTIMIZERS)}.")
-    if optimizer == "student":
-        if signature != "routing":
-            raise _exit(f"The student has no part in the signature {signature!r}; an LM has. Set POINTSMAN_LM or --lm.")
-        return None
-    if signature not in SIGNATURES:
-        raise _exit(f"There is nothing to optimize by the name {signature!r}. Known: {', '.join(SIGNATURES)}.")
-    if auto not in AUTO:
-        raise _exit(f"--auto is one of {', '.join(AUTO)}, not {auto!r}.")
-    return Wish(signature, optimizer, auto, budget_calls, budget_usd)
-
-
-def _challenge(settings: Settings, order: Order, as_json: bool) -> None:
-    from optimizers import routing_job  # scikit-learn and SciPy take seconds to import
-    from optimizers.hearing import show_hearing
-    from service.routing.encoder import Encoder
-
-    started = time.monotonic()
-    with shown(err) as progress:
-        try:
-            encoder = Encoder(settings.encoder, threads=os.cpu_count() or 1)
-            heard = routing_job.optimize_routing(order, encoder, load_catalog(settings.catalog), progress)
-        except (ValueError, FileNotFoundError, ConfigurationError, StoreUnavailable) as exc:
-            raise _exit(str(exc)) from exc
-    if as_json:
-        out.print_json(data=heard.as_json())
-        return
-    show_hearing(out, heard, time.monotonic() - started)
+def _known(optimizer: str | None, auto: str, settings: Settings) -> tuple[str, Auto]:
+    """Return the optimizer, by default the one that the set-up has, and how long it is to search."""
+    chosen = optimizer or ("student" if settings.lm is None else "miprov2")
+    if chosen not in OPTIMIZERS:
+        raise _exit(f"There is no optimizer {chosen!r}. Known: {', '.join(OPTIMIZERS)}.")
+    for one in AUTO:
+        if one == auto:
+            return chosen, one
+    raise _exit(f"--auto is one of {', '.join(AUTO)}, not {auto!r}.")
 
 
 def _read_rules(path: Path | None) -> Rules:

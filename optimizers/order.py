@@ -4,14 +4,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
-from uuid import UUID
 
 from optimizers.ruling import Rules
+from service.errors import ConfigurationError, StoreUnavailable
 
 Auto = Literal["light", "medium", "heavy"]
 AUTO: tuple[Auto, ...] = ("light", "medium", "heavy")
 OPTIMIZERS = ("student", "miprov2", "bootstrap", "gepa")
 SIGNATURES = ("routing", "intent")
+CANNOT = (ValueError, FileNotFoundError, ConfigurationError, StoreUnavailable)  # what jobs raise where data or set-up cannot be used
+
+
+class NotDone(Exception):
+    """What was ordered could not be done, though nothing is wrong with the order. The message says what to do."""
+
+
+class CannotBeOptimized(ConfigurationError):
+    """No job, as things are set up, makes this signature better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +30,7 @@ class Order:
     Attributes:
         seed_set: labelled requests; None: those of the champion.
         golden: labelled requests to test on; None: what users said of logged requests that were never learned from.
-        since: signals of the log before it are not used.
-        request_id: the request that it answers; what came with it is learned from, too.
+        since: signals before it are not used.
     """
 
     mlflow_uri: str
@@ -32,7 +40,6 @@ class Order:
     seed_set: Path | None = None
     golden: Path | None = None
     since: datetime | None = None
-    request_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +51,18 @@ class Wish:
     auto: Auto = "light"
     most_calls: int | None = None
     most_usd: float | None = None
+
+
+def wish_for(signature: str, optimizer: str, auto: Auto, most_calls: int | None, most_usd: float | None) -> Wish | None:
+    """Return what is wished of programs, or None where it is the student that is to be fitted.
+
+    Raises:
+        CannotBeOptimized: there is no such signature, or the optimizer cannot make it better.
+    """
+    if signature not in SIGNATURES:
+        raise CannotBeOptimized(f"The signature {signature!r} cannot be optimized. These can: {', '.join(SIGNATURES)}.")
+    if optimizer != "student":
+        return Wish(signature, optimizer, auto, most_calls, most_usd)
+    if signature != "routing":
+        raise CannotBeOptimized(f"The student has no part in the signature {signature!r}; an LM has. Set POINTSMAN_LM or --lm.")
+    return None

@@ -113,6 +113,7 @@ def optimize_programs(
     Raises:
         LMTooUnreliable: the LM failed so often that no score means anything; nothing is registered.
         ConfigurationError: also where there are too few questions, or the budget is too small for a search.
+        NotDone: as `optimizers.routing_job.hear`.
         ValueError, FileNotFoundError, StoreUnavailable: as `optimizers.case.open_case`.
     """
     case, champion, questions = _prepare(order, wish, encoder, catalog, progress)

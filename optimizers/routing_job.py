@@ -12,7 +12,7 @@ from optimizers.case import Case, Progress, open_case
 from optimizers.court import Comparison, judge_integrity, judge_off_policy, judge_test, rule
 from optimizers.evaluate import Figure
 from optimizers.job import Made, register
-from optimizers.order import Order
+from optimizers.order import NotDone, Order
 from optimizers.policy import HeldOut, fit_policy, read_held_out
 from optimizers.ruling import Finding, Rules, Ruling, Verdict
 from optimizers.run_report import write_run_report
@@ -57,7 +57,7 @@ class Hearing:
 def optimize_routing(order: Order, encoder: Encoder, catalog: Catalog, progress: Progress) -> Hearing:
     """Fit a challenger on everything that is known, register it, and let the court decide; it is promoted if the court says so.
 
-    Raises: as `optimizers.case.open_case`.
+    Raises: as `optimizers.case.open_case`, and `hear`.
     """
     case = open_case(order, catalog, progress)
     fitted = case.fit(encoder, progress)
@@ -85,11 +85,20 @@ def hear(
     held_out: HeldOut | None = None,
     searched: Searched | None = None,
 ) -> Hearing:
-    """Let the court decide on a registered challenger, record verdict and report, and promote it if the court says so."""
+    """Let the court decide on a registered challenger, record verdict and report, and promote it if the court says so.
+
+    Raises:
+        NotDone: it would be promoted, but the champion that it was tried against is champion no more.
+    """
     order = case.order
     shown = [judge_integrity(_problems(challenger, order, encoder)), judge_test(compared, order.rules), judge_off_policy(None)]
     findings = [*shown, *pending_steps(order.rules)]
     verdict = _decide(findings, order.rules, case.champion, challenger)
+    if verdict.ruling is Ruling.PROMOTE and (now := case.registry.champion_number()) != case.champion.number:
+        raise NotDone(
+            f"Version {challenger.number} is better than version {case.champion.number}, but meanwhile version {now} became champion. "
+            "It was not promoted. Run this again."
+        )
     dataset = case.dataset.manifest()
     report = write_run_report(verdict, compared, figures, dataset, held_out=held_out, searched=searched)
     case.registry.record(challenger.number, verdict.ruling.value, {VERDICT: verdict.model_dump_json(indent=2), REPORT: report})

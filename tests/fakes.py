@@ -27,7 +27,8 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.receipts: dict[UUID, Receipt] = {}
-        self.wishes: dict[UUID, tuple[OptimizationRequest, frozenset[UUID]]] = {}
+        self.wishes: dict[UUID, OptimizationRequest] = {}
+        self.signals: dict[str, set[UUID]] = {}
         self.available = True
 
     async def commit(self, receipt: Receipt) -> Receipt:
@@ -75,32 +76,32 @@ class MemoryStore:
         fresh = OptimizationRequest(
             **about, request_id=uuid4(), priority=wish.priority, status=RequestStatus.PENDING, created_at=datetime.now(UTC)
         )
-        equal = (kept for kept in self.wishes.values() if kept[0].model_dump(include=set(about)) == about)
-        earlier, known = next(equal, (fresh, frozenset[UUID]()))
+        equal = (kept for kept in self.wishes.values() if kept.model_dump(include=set(about)) == about)
+        earlier = next(equal, fresh)
+        known = self.signals.setdefault(tenant, set())
         new = list(dict.fromkeys(s.signal_id for s in wish.training_signals if s.signal_id not in known))
-        kept = new[: MOST_SIGNALS - len(known)]
-        joined = earlier.model_copy(
-            update={
-                "asked": earlier.asked + (earlier is not fresh),
-                "priority": max(earlier.priority, wish.priority, key=list(Priority).index),
-                "signals": earlier.signals + len(kept),
-                "signals_left_out": earlier.signals_left_out + len(new) - len(kept),
-            }
-        )
-        self.wishes[joined.request_id] = (joined, known | set(kept))
+        kept = new[: MOST_SIGNALS - earlier.signals]
+        known.update(kept)
+        said = {
+            "asked": earlier.asked + (earlier is not fresh),
+            "priority": max(earlier.priority, wish.priority, key=list(Priority).index),
+            "signals": earlier.signals + len(kept),
+            "signals_left_out": earlier.signals_left_out + len(new) - len(kept),
+        }
+        self.wishes[earlier.request_id] = joined = earlier.model_copy(update=said)
         return joined
 
     async def requests(self, tenant: str, status: RequestStatus | None = None) -> Sequence[OptimizationRequest]:
         """List the tenant's requests by priority, then age."""
         await self.ping()
-        own = [r for r, _ in self.wishes.values() if r.tenant == tenant and status in (None, r.status)]
+        own = [r for r in self.wishes.values() if r.tenant == tenant and status in (None, r.status)]
         return sorted(own, key=lambda r: (-list(Priority).index(r.priority), r.created_at))[:100]
 
     async def request(self, tenant: str, request_id: UUID) -> OptimizationRequest | None:
         """Look a request up."""
         await self.ping()
         kept = self.wishes.get(request_id)
-        return kept[0] if kept is not None and kept[0].tenant == tenant else None
+        return kept if kept is not None and kept.tenant == tenant else None
 
     async def ping(self) -> None:
         """Answer, or say that the store is broken."""

@@ -17,7 +17,7 @@ from sqlmodel import Session
 from service.adapters.sql_engine import writer
 from service.adapters.sql_tables import JobLease
 
-LEASE_SECONDS = 120.0
+LEASE_SECONDS = 60.0
 LOCK_KEY = 7_464_901_154  # any number but that of the migrations, and the same in every process
 
 
@@ -89,5 +89,5 @@ def require(session: Session, lease: Lease, now: datetime) -> JobLease:
     """
     row = session.get(JobLease, lease.name)
     if row is None or row.token != lease.token or row.expires_at <= now:
-        raise LeaseLost("The lease on this job has ended: for two minutes it could not be renewed. Somebody else may be at it by now.")
+        raise LeaseLost("The lease on this job has ended: for a minute it could not be renewed. Somebody else may be at it by now.")
     return row

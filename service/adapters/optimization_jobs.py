@@ -91,7 +91,7 @@ class OptimizationJobs:
         with self._alone() as session:
             row = _taken(session, lease, request_id)
             row.router_version, row.ruling = router_version, ruling.value
-            end(session, row, RequestStatus.DONE, reason, self.now())
+            end(row, RequestStatus.DONE, reason, self.now())
             return request_from(row, waiting=False)
 
     def fail(self, lease: Lease, request_id: UUID, reason: str, *, for_good: bool) -> OptimizationRequest:
@@ -103,7 +103,7 @@ class OptimizationJobs:
         with self._alone() as session:
             row = _taken(session, lease, request_id)
             if for_good or row.attempts >= MOST_ATTEMPTS:
-                end(session, row, RequestStatus.FAILED, reason, self.now())
+                end(row, RequestStatus.FAILED, reason, self.now())
             else:
                 row.status, row.reason, row.lease = RequestStatus.PENDING.value, reason, None
             return request_from(row, waiting=False)

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Engine
 from sqlmodel import Session, col, select
 
 from service.adapters.job_lease import alone
-from service.adapters.sql_tables import JobLease, Optimization, OptimizationSignal
+from service.adapters.sql_tables import JobLease, Optimization, ReceivedSignal
 from service.contracts.optimization import (
     MOST_ATTEMPTS,
     MOST_SIGNALS,
@@ -93,13 +93,12 @@ def give_up(session: Session, now: datetime) -> None:
     """Let requests fail whose job was killed at the last attempt that they had."""
     killed = (col(Optimization.status) == RequestStatus.RUNNING.value) & ~_held(now) & (col(Optimization.attempts) >= MOST_ATTEMPTS)
     for row in session.exec(select(Optimization).where(killed)).all():
-        end(session, row, RequestStatus.FAILED, KILLED, now)
+        end(row, RequestStatus.FAILED, KILLED, now)
 
 
-def end(session: Session, row: Optimization, status: RequestStatus, reason: str, now: datetime) -> None:
-    """Let a request end. Its signals have served their purpose, and hold what people wrote: they go."""
+def end(row: Optimization, status: RequestStatus, reason: str, now: datetime) -> None:
+    """Let a request end."""
     row.status, row.reason, row.finished_at, row.lease = status.value, reason, now, None
-    session.connection().execute(sa.delete(OptimizationSignal).where(col(OptimizationSignal.request_id) == row.request_id))
 
 
 def request_from(row: Optimization, *, waiting: bool) -> OptimizationRequest:
@@ -135,19 +134,25 @@ def _new(tenant: str, wish: OptimizationWish, now: datetime) -> Optimization:
 
 
 def _add_signals(session: Session, row: Optimization, wish: OptimizationWish, now: datetime) -> None:
-    known = set(session.exec(select(OptimizationSignal.signal_id).where(OptimizationSignal.request_id == row.request_id)).all())
-    new = {str(signal.signal_id): signal for signal in wish.training_signals if str(signal.signal_id) not in known}
-    kept = list(new.items())[: max(0, MOST_SIGNALS - len(known))]
-    for signal_id, signal in kept:
-        session.add(
-            OptimizationSignal(
-                request_id=row.request_id,
-                signal_id=signal_id,
-                tenant=row.tenant,
-                session_id=signal.session_id,
-                received_at=now,
-                signal=signal.model_dump(mode="json"),
-            )
+    """Keep the signals that the tenant has not brought before, as far as they fit; of the others what is said now counts."""
+    brought = {str(signal.signal_id): signal for signal in wish.training_signals}
+    known = session.exec(
+        select(ReceivedSignal).where(ReceivedSignal.tenant == row.tenant, col(ReceivedSignal.signal_id).in_(brought))
+    ).all()
+    for earlier in known:
+        signal = brought.pop(earlier.signal_id)
+        earlier.session_id, earlier.signal, earlier.received_at = signal.session_id, signal.model_dump(mode="json"), now
+    kept = list(brought.values())[: MOST_SIGNALS - row.signals]
+    session.add_all(
+        ReceivedSignal(
+            tenant=row.tenant,
+            signal_id=str(signal.signal_id),
+            request_id=row.request_id,
+            session_id=signal.session_id,
+            received_at=now,
+            signal=signal.model_dump(mode="json"),
         )
+        for signal in kept
+    )
     row.signals += len(kept)
-    row.signals_left_out += len(new) - len(kept)
+    row.signals_left_out += len(brought) - len(kept)

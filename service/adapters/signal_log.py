@@ -1,7 +1,7 @@
 """The signals for offline jobs: read in a stream as Arrow record batches, deleted by session or user, and pruned by age. Blocking.
 
-Signals that came with a request to optimize are kept apart until it has ended: only its own job reads them, but what is deleted of a person
-or pruned goes here and there. A running service goes on meanwhile: reading holds no lock, and what is deleted goes in small transactions.
+There are those of the decisions made here, and those that were received with requests to optimize; what is deleted of a person or pruned
+goes from both. A running service goes on meanwhile: reading holds no lock, and what is deleted goes in small transactions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -17,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col, select
 
 from service.adapters.sql_engine import normalise, open_engine, writer
-from service.adapters.sql_tables import Decision, OptimizationSignal, Signal
+from service.adapters.sql_tables import Decision, ReceivedSignal, Signal
 from service.contracts.signals import RoutingTrainingSignal
 from service.errors import StoreUnavailable
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 LOCK_SECONDS = 30.0
 ROWS = 50_000  # of a record batch
+RECEIVED_ROWS = 5_000
 DELETED_AT_ONCE = 500  # in one transaction, so that the service's commits need not wait for long
 TEXTS = ("signal_id", "decision_id", "tenant", "user_id", "session_id", "query", "asked", "intent", "caller_intent", "corrected_agent")
 NAMES = ("rung", "router_version")
@@ -76,22 +76,24 @@ class SignalLog:
                 columns = zip(*part, strict=True)
                 yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, layout, strict=True)], schema=layout)
 
-    def of_request(self, request_id: UUID) -> "pa.RecordBatch":
-        """Return the signals that came with a request to optimize, with the same columns; those that are in the log itself are left out.
+    def received(self, *, since: datetime | None = None) -> Iterator["pa.RecordBatch"]:
+        """Yield the signals that were received from an instant on, with the columns of `batches`, oldest first.
 
-        Nobody says when they were made: they count as made when they were received.
+        Nobody says when they were made: they count as made when they were received. Those of decisions made here are left out.
 
         Raises:
             StoreUnavailable: the database cannot be read.
         """
         import pyarrow as pa
 
-        logged = sa.exists().where(col(Signal.signal_id) == col(OptimizationSignal.signal_id))
-        wanted = select(OptimizationSignal).where(OptimizationSignal.request_id == str(request_id), ~logged)
-        order = (col(OptimizationSignal.received_at), col(OptimizationSignal.signal_id))
+        own = sa.exists().where(col(Signal.signal_id) == col(ReceivedSignal.signal_id), col(Signal.tenant) == col(ReceivedSignal.tenant))
+        wanted = select(ReceivedSignal).where(~own).order_by(col(ReceivedSignal.received_at), col(ReceivedSignal.signal_id))
+        if since is not None:
+            wanted = wanted.where(ReceivedSignal.received_at >= since)
+        layout = schema()
         with self._opened() as engine, Session(engine) as session:
-            rows = [_as_logged(row) for row in session.exec(wanted.order_by(*order))]
-        return pa.RecordBatch.from_pylist(rows, schema=schema())
+            for part in session.exec(wanted, execution_options={"yield_per": RECEIVED_ROWS}).partitions():
+                yield pa.RecordBatch.from_pylist([_as_logged(row) for row in part], schema=layout)
 
     def count(self) -> int:
         """Return how many signals there are."""
@@ -101,7 +103,7 @@ class SignalLog:
     def delete(self, *, tenant: str, session_id: str | None = None, user_id: str | None = None) -> int:
         """Delete what is stored of a tenant's session or user, receipts and signals alike; return how many decisions.
 
-        Signals that came with requests say no user: those of the user's sessions go.
+        Received signals say no user: those of the user's sessions go.
 
         Raises:
             ValueError: neither or both are given.
@@ -111,18 +113,18 @@ class SignalLog:
         column, value = (Signal.user_id, user_id) if session_id is None else (Signal.session_id, session_id)
         conditions = [col(Signal.tenant) == tenant, col(column) == value]
         sessions = sa.select(col(Signal.session_id)).where(*conditions).distinct()
-        own = col(OptimizationSignal.session_id).in_(sessions) if session_id is None else col(OptimizationSignal.session_id) == session_id
-        self._delete_received(col(OptimizationSignal.tenant) == tenant, own)
+        own = col(ReceivedSignal.session_id).in_(sessions) if session_id is None else col(ReceivedSignal.session_id) == session_id
+        self._delete_received(col(ReceivedSignal.tenant) == tenant, own)
         return self._delete(conditions)
 
     def prune(self, before: datetime) -> int:
         """Delete the receipts and signals of decisions made before an instant, and signals received before; return how many decisions."""
-        self._delete_received(col(OptimizationSignal.received_at) < before)
+        self._delete_received(col(ReceivedSignal.received_at) < before)
         return self._delete(_conditions(until=before))
 
     def _delete_received(self, *conditions: sa.ColumnElement[bool]) -> None:
         with self._opened() as engine, writer(engine).begin() as connection:
-            connection.execute(sa.delete(OptimizationSignal).where(*conditions))
+            connection.execute(sa.delete(ReceivedSignal).where(*conditions))
 
     def _delete(self, conditions: Sequence[sa.ColumnElement[bool]]) -> int:
         gone = 0
@@ -149,7 +151,7 @@ class SignalLog:
             raise StoreUnavailable(f"The store cannot be used: {exc}") from exc
 
 
-def _as_logged(row: OptimizationSignal) -> dict[str, object]:
+def _as_logged(row: ReceivedSignal) -> dict[str, object]:
     """Return a signal that was received as a row of the log; which user and which decision it was of, nobody said."""
     signal = RoutingTrainingSignal.model_validate(row.signal)
     about = {"tenant": row.tenant, "user_id": "", "decision_id": "", "created_at": row.received_at, "reward": signal.compute_reward()}

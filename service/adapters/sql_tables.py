@@ -153,14 +153,14 @@ class Optimization(SQLModel, table=True):
     finished_at: datetime | None = Field(sa_type=UtcDateTime)
 
 
-class OptimizationSignal(SQLModel, table=True):
-    """A training signal that came with a request that has not ended. Tenant and session say whose it is."""
+class ReceivedSignal(SQLModel, table=True):
+    """A training signal that came with a request rather than from a decision here. `request_id` is the first one that brought it."""
 
-    __tablename__ = "optimization_signal"
+    __tablename__ = "received_signal"
 
-    request_id: str = Field(primary_key=True, foreign_key="optimization.request_id")
+    tenant: str = Field(primary_key=True)
     signal_id: str = Field(primary_key=True)
-    tenant: str
+    request_id: str = Field(foreign_key="optimization.request_id")
     session_id: str = Field(sa_type=FreeText)
     received_at: datetime = Field(sa_type=UtcDateTime)
     signal: dict[str, Any] = Field(sa_type=sa.JSON)

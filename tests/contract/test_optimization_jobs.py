@@ -12,8 +12,9 @@ import sqlalchemy as sa
 from service.adapters.job_lease import LEASE_SECONDS, LeaseLost, LeaseTaken
 from service.adapters.optimization_jobs import OptimizationJobs
 from service.adapters.optimization_requests import KILLED, ask, find, listed
+from service.adapters.signal_log import SignalLog
 from service.adapters.sql_engine import normalise, open_engine
-from service.adapters.sql_tables import OptimizationSignal
+from service.adapters.sql_tables import ReceivedSignal
 from service.contracts.optimization import MOST_ATTEMPTS, OptimizationRequest, RequestStatus, Ruling
 from tests.contract.test_optimization_queue import a_wish
 
@@ -48,7 +49,7 @@ class World:
     def signals(self) -> int:
         """Return how many signals are kept."""
         with self.engine.connect() as connection:
-            return int(connection.execute(sa.select(sa.func.count()).select_from(OptimizationSignal)).scalar_one())
+            return int(connection.execute(sa.select(sa.func.count()).select_from(ReceivedSignal)).scalar_one())
 
 
 @pytest.fixture
@@ -79,16 +80,15 @@ def test_the_most_wanted_is_taken_first_then_the_oldest(world: World, jobs: Opti
     assert world.look(wanted["explainer"]).status is RequestStatus.RUNNING
 
 
-def test_what_was_made_of_a_request_is_told_and_its_signals_go(world: World, jobs: OptimizationJobs) -> None:
-    """The version, the ruling, the reason and when; what people wrote is not kept longer than it serves."""
+def test_what_was_made_of_a_request_is_told_and_its_signals_stay(world: World, jobs: OptimizationJobs) -> None:
+    """The version, the ruling, the reason and when; what came with it teaches the jobs after it, too."""
     request = world.wish(signals=3)
     lease = jobs.take("optimize", "a")
     jobs.claim(lease, world.now)
-    before = world.signals()
 
     ended = jobs.finish(lease, request.request_id, "7", Ruling.REJECT, "Not proven to be better.")
 
-    assert (before, world.signals(), ended.signals) == (3, 0, 3)
+    assert (world.signals(), ended.signals) == (3, 3)
     assert (ended.status, ended.router_version, ended.ruling, ended.reason) == (
         RequestStatus.DONE,
         "7",
@@ -98,6 +98,18 @@ def test_what_was_made_of_a_request_is_told_and_its_signals_go(world: World, job
     assert ended.finished_at == world.now
     assert world.look(request) == ended
     assert jobs.claim(lease, world.now) is None
+
+
+def test_a_signal_that_is_brought_again_says_what_was_said_last(world: World) -> None:
+    """A tenant has each signal once, so that feedback that came meanwhile can be told."""
+    world.wish(signals=1)
+    wish = a_wish(agent="explainer", signals=1)
+    corrected = wish.training_signals[0].model_copy(update={"corrected_agent": "health_score"})
+
+    ask(world.engine, "acme", wish.model_copy(update={"training_signals": (corrected,)}), world.now)
+
+    (batch,) = SignalLog(world.database).received()
+    assert [row["corrected_agent"] for row in batch.to_pylist()] == ["health_score"]
 
 
 def test_a_request_that_is_carried_out_is_joined_by_nobody(world: World, jobs: OptimizationJobs) -> None:
@@ -198,7 +210,7 @@ def test_who_has_lost_its_lease_takes_and_ends_nothing(world: World, jobs: Optim
 
 def test_after_three_killed_jobs_a_request_has_failed(world: World, jobs: OptimizationJobs) -> None:
     """It says why, and the next one is taken in its place."""
-    request = world.wish(priority="high", signals=1)
+    request = world.wish(priority="high")
     for _ in range(MOST_ATTEMPTS):
         jobs.claim(jobs.take("optimize", "a"), world.now)
         world.later(LEASE_SECONDS)
@@ -210,7 +222,6 @@ def test_after_three_killed_jobs_a_request_has_failed(world: World, jobs: Optimi
     assert taken.request_id == other.request_id
     given_up = world.look(request)
     assert (given_up.status, given_up.reason, given_up.attempts) == (RequestStatus.FAILED, KILLED, MOST_ATTEMPTS)
-    assert world.signals() == 0
     assert world.wish().request_id != request.request_id
 
 

@@ -80,13 +80,15 @@ async def test_signals_that_are_too_many_are_left_out_and_counted(queue: Optimiz
     assert (joined.signals, joined.signals_left_out) == (MOST_SIGNALS, 4)
 
 
-async def test_a_signal_that_comes_twice_in_one_wish_counts_once(queue: OptimizationQueue) -> None:
-    """By its id."""
+async def test_a_signal_that_comes_twice_counts_once(queue: OptimizationQueue) -> None:
+    """By its id, in one wish and in several of a tenant."""
     wish = a_wish(signals=1)
 
     accepted = await queue.ask_for("acme", wish.model_copy(update={"training_signals": wish.training_signals * 2}))
+    again = await queue.ask_for("acme", a_wish(agent="explainer", signals=2))
+    other = await queue.ask_for("other", wish)
 
-    assert (accepted.signals, accepted.signals_left_out) == (1, 0)
+    assert [(one.signals, one.signals_left_out) for one in (accepted, again, other)] == [(1, 0), (1, 0), (1, 0)]
 
 
 async def test_another_agent_another_signature_and_another_tenant_have_requests_of_their_own(queue: OptimizationQueue) -> None:

@@ -1,20 +1,30 @@
 """`optimize --signature routing` on real stores: a log becomes a dataset, a challenger, a verdict; what is killed can be started again."""
 
+import asyncio
 import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from optimizers.case import open_case
+from optimizers.order import Order
+from optimizers.ruling import Rules
 from service.adapters.mlflow_registry import CHALLENGER, CHAMPION
-from tests.integration.office import make_office, registry, run
+from service.adapters.sql_store import SqlStore
+from service.catalog.loader import load_catalog
+from service.contracts.optimization import OptimizationWish
+from tests.integration.office import ASKS, logged, make_office, registry, run
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
 SEED = 1
@@ -26,6 +36,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("log")
     make_office(folder)
     return folder
+
+
+def let_lease_end(folder: Path) -> None:
+    """Let the minute pass for which a killed job keeps others waiting."""
+    with closing(sqlite3.connect(folder / "var/pointsman.db")) as database, database:
+        database.execute("UPDATE job_lease SET expires_at = taken_at")
 
 
 def test_a_log_becomes_a_challenger_with_a_verdict(folder: Path) -> None:
@@ -45,6 +61,62 @@ def test_a_log_becomes_a_challenger_with_a_verdict(folder: Path) -> None:
     assert sum(manifest["observations"].values()) == 300
     assert (manifest["personal_data_replaced"], manifest["labelled"]) == (1, 12)
     assert done.stderr.count(" s] ") >= 6
+
+
+def test_what_was_received_teaches_and_does_not_judge(folder: Path) -> None:
+    """Whoever asks for a better router brings no evidence to the court."""
+    asyncio.run(ask_for(folder, routing="low"))
+    order = Order(f"sqlite:///{folder}/mlruns/mlflow.db", f"sqlite:///{folder}/var/pointsman.db", Rules(), 0.02)
+
+    case = open_case(order, load_catalog(folder / "catalog"), lambda _: None)
+
+    trial = case.logged_trial()
+    assert sum(" as of " in text for text in case.dataset.observations["text"].to_pylist()) == 40
+    assert trial is not None
+    assert len(trial) > 20
+    assert not any(" as of " in text for text in trial.texts)
+
+
+def test_what_was_asked_for_is_carried_out_and_its_signals_are_learned_from(folder: Path) -> None:
+    """Killed at it, and taken again; the version is made of the log and of what was received."""
+    asked = asyncio.run(ask_for(folder, synthesis="high", routing="low"))
+    command = [sys.executable, "-m", "optimizers.cli", "--pending"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "reading the signals" not in process.stderr.readline():
+            assert process.poll() is None
+        process.kill()
+    refused = run(folder, "--signature", "routing")
+    let_lease_end(folder)
+
+    done = run(folder, "--pending", "--json")
+
+    assert (refused.returncode, "`optimize --pending` on " in refused.stderr) == (1, True), refused.stderr
+    assert done.returncode == 0, done.stderr
+    (made,) = json.loads(done.stdout)["requests"]
+    assert (made["request_id"], made["status"], made["attempts"], made["signals"]) == (asked["routing"], "done", 2, 40)
+    new = next(one for one in registry(folder).versions() if one.number == made["router_version"])
+    manifest = json.loads(registry(folder).read_artifact(new.run_id, "dataset/manifest.json") or "{}")
+    assert sum(manifest["observations"].values()) == 340
+    assert new.ruling == made["ruling"]
+
+
+async def ask_for(folder: Path, **priorities: str) -> dict[str, str]:
+    """Ask for optimizations; each brings the same forty signals, whose agents somebody corrected. Return their ids by signature."""
+    store = SqlStore(f"sqlite:///{folder}/var/pointsman.db")
+    await store.open()
+    signals = []
+    for number in range(40):
+        label = list(ASKS)[number % len(ASKS)]
+        text = f"{ASKS[label][0].format('Acme')} as of {number}"
+        made = logged(text, f"r-{number}", "invoices", succeeded=label == "invoices", hour=number)
+        signals.append(made.signal.model_copy(update={"signal_id": UUID(int=number), "corrected_agent": label}))
+    asked = {}
+    for name, priority in priorities.items():
+        said = {"agent_name": "orchestrator", "signature_name": name, "priority": priority, "training_signals": signals}
+        asked[name] = str((await store.ask_for("acme", OptimizationWish.model_validate(said))).request_id)
+    await store.close()
+    return asked
 
 
 def test_rules_of_ones_own_are_kept_and_wrong_ones_told(folder: Path) -> None:
@@ -84,6 +156,7 @@ def test_what_is_killed_at_any_moment_can_be_started_again(folder: Path) -> None
         time.sleep(draws.uniform(1.0, 9.0))
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)
+        let_lease_end(folder)
 
     done = run(folder, "--signature", "routing", "--json")
 

@@ -13,10 +13,10 @@ def upgrade() -> None:
     op.create_table("optimization", *_optimization_columns())
     op.create_index("ix_optimization_status", "optimization", ["status"])
     op.create_table(
-        "optimization_signal",
-        sa.Column("request_id", sa.String(), sa.ForeignKey("optimization.request_id"), primary_key=True),
+        "received_signal",
+        sa.Column("tenant", sa.String(), primary_key=True),
         sa.Column("signal_id", sa.String(), primary_key=True),
-        sa.Column("tenant", sa.String(), nullable=False),
+        sa.Column("request_id", sa.String(), sa.ForeignKey("optimization.request_id"), nullable=False),
         sa.Column("session_id", sa.Text(), nullable=False),
         sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("signal", sa.JSON(), nullable=False),
@@ -33,7 +33,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Drop the tables."""
     op.drop_table("job_lease")
-    op.drop_table("optimization_signal")
+    op.drop_table("received_signal")
     op.drop_index("ix_optimization_status", "optimization")
     op.drop_table("optimization")
 

@@ -1,0 +1,114 @@
+"""`optimize --signature`, `--pending` and `--dry-run`: run under the lease, shown, and turned into exit codes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from optimizers.improve import improve
+from optimizers.order import CANNOT, NotDone, Order, Wish
+from optimizers.programs_cli import estimate
+from service.contracts.optimization import OptimizationRequest, RequestStatus
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from optimizers.routing_job import Hearing
+    from service.adapters.job_lease import Lease
+    from service.adapters.optimization_jobs import OptimizationJobs
+
+out, err = Console(), Console(stderr=True)
+
+
+def improve_one(settings: Settings, order: Order, signature: str, wish: Wish | None, *, as_json: bool) -> None:
+    """Make one signature better, and show what came of it.
+
+    Raises:
+        typer.Exit: with 2 data or set-up cannot be used; with 1 another job is at work, the LM failed, or the champion changed.
+    """
+    with _alone(settings, f"optimize --signature {signature}"):
+        improved = improve(settings, order, wish, err)
+    if as_json:
+        out.print_json(data=improved.as_json())
+    else:
+        improved.show(out)
+
+
+def carry_out_pending(settings: Settings, order: Order, wish_for: Callable[[str], Wish | None], most: int | None, *, as_json: bool) -> None:
+    """Carry out the requests that wait, and show what came of each; `wish_for` says how a signature is made better.
+
+    Raises:
+        typer.Exit: with 1 one of them failed, or another job is at work; with 2 the database cannot be used.
+    """
+    from optimizers.pending import carry_out
+
+    def work(request: OptimizationRequest) -> "Hearing":
+        err.print(f"{_name(request)}, attempt {request.attempts}", highlight=False, markup=False)
+        improved = improve(settings, order, wish_for(request.signature_name.value), err)
+        if not as_json:
+            improved.show(out)
+        return improved.heard
+
+    with _alone(settings, "optimize --pending") as (jobs, lease):
+        ended = carry_out(jobs, lease, work, most)
+    if as_json:
+        out.print_json(data={"requests": [one.model_dump(mode="json") for one in ended]})
+    else:
+        _show(ended)
+    if any(one.status is not RequestStatus.DONE for one in ended):
+        raise typer.Exit(1)
+
+
+def estimate_one(settings: Settings, order: Order, wish: Wish, *, as_json: bool) -> None:
+    """Say what the search for better programs would ask of the LM.
+
+    Raises:
+        typer.Exit: with 2 data or set-up cannot be used.
+    """
+    try:
+        expected = estimate(settings, order, wish, err)
+    except CANNOT as exc:
+        raise _exit(str(exc), 2) from exc
+    if as_json:
+        out.print_json(data=expected.as_json())
+    else:
+        out.print(expected.sentence(wish), highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _alone(settings: Settings, what: str) -> "Iterator[tuple[OptimizationJobs, Lease]]":
+    from optimizers.lease import held
+    from service.adapters.job_lease import LeaseLost, LeaseTaken
+    from service.adapters.optimization_jobs import OptimizationJobs
+
+    try:
+        with OptimizationJobs(settings.database_url) as jobs, held(jobs, what) as lease:
+            yield jobs, lease
+    except (NotDone, LeaseTaken, LeaseLost) as exc:
+        raise _exit(str(exc), 1) from exc
+    except CANNOT as exc:
+        raise _exit(str(exc), 2) from exc
+
+
+def _show(ended: Sequence[OptimizationRequest]) -> None:
+    if not ended:
+        out.print("No optimization is pending.", highlight=False)
+        return
+    table = Table(title="Requests", title_justify="left")
+    for heading in ("request", "is", "version", "court", "because"):
+        table.add_column(heading)
+    for one in ended:
+        is_now = "pending again" if one.status is RequestStatus.PENDING else one.status.value
+        table.add_row(_name(one), is_now, one.router_version or "", one.ruling.value if one.ruling else "", one.reason or "")
+    out.print(table)
+
+
+def _name(request: OptimizationRequest) -> str:
+    return f"{request.signature_name.value} for {request.agent_name} of {request.tenant} ({request.priority.value})"
+
+
+def _exit(message: str, code: int) -> typer.Exit:
+    err.print(message, style="red", markup=False, soft_wrap=True)
+    return typer.Exit(code)

@@ -1,0 +1,47 @@
+"""Only one `optimize` works at a time on a database: the lease on it, renewed by a thread as long as the job lives.
+
+It keeps two jobs from doing the same work. That none promotes against a champion that is no more is checked where it is promoted.
+"""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from service.adapters.job_lease import LEASE_SECONDS, Lease, LeaseLost
+from service.adapters.optimization_jobs import OptimizationJobs
+from service.errors import StoreUnavailable
+
+JOB = "optimize"
+RENEW_SECONDS = LEASE_SECONDS / 4
+
+
+@contextmanager
+def held(jobs: OptimizationJobs, what: str, every: float = RENEW_SECONDS) -> Iterator[Lease]:
+    """Hold the lease while the block runs; `what` tells people who has it, and it is renewed `every` so many seconds.
+
+    Raises:
+        LeaseTaken: another job is at work.
+    """
+    lease = jobs.take(JOB, f"`{what}` on {socket.gethostname()} (process {os.getpid()})")
+    stop = threading.Event()
+    thread = threading.Thread(target=_renew, args=(jobs, lease, stop, every), name="lease", daemon=True)
+    thread.start()
+    try:
+        yield lease
+    finally:
+        stop.set()
+        thread.join()
+        with suppress(StoreUnavailable):  # then it ends by itself
+            jobs.release(lease)
+
+
+def _renew(jobs: OptimizationJobs, lease: Lease, stop: threading.Event, every: float) -> None:
+    while not stop.wait(every):
+        try:
+            jobs.renew(lease)
+        except StoreUnavailable:
+            continue  # there are some more turns before it ends
+        except LeaseLost:
+            return  # whoever ends a request is told
