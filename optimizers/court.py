@@ -109,7 +109,7 @@ def judge_test(compared: Comparison | None, rules: Rules) -> Finding:
 def judge_off_policy(estimated: OffPolicy | None) -> Finding:
     """Judge what the log says of the challenger's choices."""
     if estimated is None:
-        return Finding(step=Step.OFF_POLICY, found=Found.NO_VERDICT, reason="There are no logged rewards.")
+        return Finding(step=Step.OFF_POLICY, found=Found.NO_VERDICT, reason="Too little was explored and rewarded for the log to tell.")
     found = {Answer.BETTER: Found.FOR, Answer.WORSE: Found.AGAINST}.get(estimated.answer, Found.NO_VERDICT)
     values = {name: getattr(estimated, name) for name in ("logged", "ips", "snips", "dr", "gain")}
     figures: JsonObject = {name: [one.value, one.low, one.high] for name, one in values.items()}

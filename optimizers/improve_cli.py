@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from optimizers.hearing import show_verdict
 from optimizers.improve import improve
 from optimizers.order import CANNOT, NotDone, Order, Wish
 from optimizers.programs_cli import estimate
@@ -16,6 +17,7 @@ from service.settings import Settings
 
 if TYPE_CHECKING:
     from optimizers.routing_job import Hearing
+    from optimizers.ruling import Verdict
     from service.adapters.job_lease import Lease
     from service.adapters.optimization_jobs import OptimizationJobs
 
@@ -39,6 +41,8 @@ def improve_one(settings: Settings, order: Order, signature: str, wish: Wish | N
 def carry_out_pending(settings: Settings, order: Order, wish_for: Callable[[str], Wish | None], most: int | None, *, as_json: bool) -> None:
     """Carry out the requests that wait, and show what came of each; `wish_for` says how a signature is made better.
 
+    Before that the court looks again at the challenger that is tried beside the champion.
+
     Raises:
         typer.Exit: with 1 one of them failed, or another job is at work; with 2 the database cannot be used.
     """
@@ -52,13 +56,26 @@ def carry_out_pending(settings: Settings, order: Order, wish_for: Callable[[str]
         return improved.heard
 
     with _alone(settings, "optimize --pending") as (jobs, lease):
+        tried = hear_again(settings)
         ended = carry_out(jobs, lease, work, most)
     if as_json:
-        out.print_json(data={"requests": [one.model_dump(mode="json") for one in ended]})
+        verdict = tried.model_dump(mode="json") if tried is not None else None
+        out.print_json(data={"tried": verdict, "requests": [one.model_dump(mode="json") for one in ended]})
     else:
+        if tried is not None:
+            show_verdict(out, tried)
         _show(ended)
     if any(one.status is not RequestStatus.DONE for one in ended):
         raise typer.Exit(1)
+
+
+def hear_again(settings: Settings) -> "Verdict | None":
+    """Let the court look at the challenger that is tried beside the champion, if there is one."""
+    from optimizers.advance import advance
+    from service.adapters.mlflow_registry import MlflowRegistry
+    from service.adapters.rollout_log import RolloutLog
+
+    return advance(MlflowRegistry(settings.mlflow_uri), RolloutLog(settings.database_url), settings.mlflow_uri)
 
 
 def estimate_one(settings: Settings, order: Order, wish: Wish, *, as_json: bool) -> None:

@@ -33,6 +33,7 @@ SCHEMA = pa.schema(
         ("lm", pa.string()),  # the intent that an LM decided for
         ("intent", pa.string()),  # the logged decision, its probability, and what came of it
         ("propensity", pa.float64()),
+        ("alternative", pa.string()),  # the intent that exploration would have chosen otherwise
         ("reward", pa.float64()),
         ("router_version", pa.string()),
     ]
@@ -134,6 +135,7 @@ def _observation(signal: Signal, scrub: Scrub, scrubbed: dict[str, str]) -> tupl
         signal["intent"] if rung == Rung.LM else None,
         signal["intent"] or None,
         signal["propensity"],
+        signal["alternative"],
         signal["reward"],
         signal["router_version"],
     )

@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import pyarrow.compute as pc
+
 from optimizers.advance import begin_trying, pending_steps
 from optimizers.case import Case, Progress, open_case
+from optimizers.counterfactual import estimate_challenger
 from optimizers.court import Comparison, judge_integrity, judge_off_policy, judge_test, rule
 from optimizers.evaluate import Figure
 from optimizers.job import Made, register
+from optimizers.off_policy import OffPolicy
 from optimizers.order import NotDone, Order
 from optimizers.policy import HeldOut, fit_policy, read_held_out
 from optimizers.ruling import Finding, Rules, Ruling, Verdict
@@ -29,6 +33,8 @@ from service.routing.encoder import Encoder
 from service.routing.policy import Policy
 from service.routing.student import Student
 from signatures.artifact import STUDENT, read_version
+
+MOST_LOOKED_BACK = 20_000  # observations whose rewards are looked at, the latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,8 @@ def optimize_routing(order: Order, encoder: Encoder, catalog: Catalog, progress:
     )
     progress("the court: trying the challenger against the champion")
     compared = _compare(case, fitted, Routing(fitted.student, policy, case.serves))
-    return hear(case, challenger, figures, compared, encoder, held_out=held_out)
+    rewarded = _look_back(case, fitted, Routing(fitted.student, policy, case.serves))
+    return hear(case, challenger, figures, compared, encoder, held_out=held_out, rewarded=rewarded)
 
 
 def hear(
@@ -84,6 +91,7 @@ def hear(
     *,
     held_out: HeldOut | None = None,
     searched: Searched | None = None,
+    rewarded: OffPolicy | None = None,
 ) -> Hearing:
     """Let the court decide on a registered challenger, record verdict and report, and promote it if the court says so.
 
@@ -91,7 +99,7 @@ def hear(
         NotDone: it would be promoted, but the champion that it was tried against is champion no more.
     """
     order = case.order
-    shown = [judge_integrity(_problems(challenger, order, encoder)), judge_test(compared, order.rules), judge_off_policy(None)]
+    shown = [judge_integrity(_problems(challenger, order, encoder)), judge_test(compared, order.rules), judge_off_policy(rewarded)]
     findings = [*shown, *pending_steps(order.rules)]
     verdict = _decide(findings, order.rules, case.champion, challenger)
     if verdict.ruling is Ruling.PROMOTE and (now := case.registry.champion_number()) != case.champion.number:
@@ -132,6 +140,28 @@ def _compare(case: Case, fitted: Fit, challenger: Routing) -> Comparison | None:
         for text, choice in zip(trial.texts, challenger.choices(encodings), strict=True)
     ]
     return hold(trial, old.choices(encodings), chosen)
+
+
+def _look_back(case: Case, fitted: Fit, challenger: Routing) -> OffPolicy | None:
+    """Estimate what the challenger would have earned on the latest logged requests; None where nothing was explored.
+
+    As in the trial, a request that it was fitted on is read as it would be without the requests of its session.
+    """
+    observations = case.dataset.observations
+    if not pc.any(pc.less(observations["propensity"], 1.0)).as_py():
+        return None
+    observations = observations.slice(max(0, len(observations) - MOST_LOOKED_BACK))
+    texts, encoder = observations["text"].to_pylist(), challenger.student.encoder
+    unique = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    encodings = encoder.encode_many(list(unique))
+    readings = Student.load(case.champion.folder / STUDENT, encoder).read_all(encodings)
+    held_out, choices = fitted.choices_without_own(), challenger.choices(encodings)
+
+    def chosen(place: int) -> str:
+        text = texts[place]
+        return challenger.serves.get(held_out[text], "") if text in held_out else choices[unique[text]]
+
+    return estimate_challenger(observations, challenger.serves, [readings[unique[text]] for text in texts], chosen)
 
 
 def _problems(version: RegisteredVersion, order: Order, encoder: Encoder) -> list[str]:

@@ -223,7 +223,7 @@ def assemble(
     stages = Stages(
         triage=Triage(catalog=catalog, gazetteer=Gazetteer(catalog)),
         intent=ReadIntent(History()),
-        routing=Route(catalog=catalog, predictors=predictors, lm=settings.lm),
+        routing=Route(catalog=catalog, predictors=predictors, lm=settings.lm, exploration=settings.exploration),
         gate=Gate(catalog=catalog),
         dispatch=Dispatch(
             catalog=catalog, flows={"single": Single(call=call), "parallel": Parallel(call=call), "pipeline": PipelineFlow(call=call)}

@@ -30,6 +30,9 @@ class Settings(BaseSettings):
     api_keys: SecretStr | None = Field(
         None, description="Keys as NAME:SHA256[:PERMISSION ...], separated by commas; NAME is the tenant. Unset: no keys, loopback only."
     )
+    exploration: float = Field(
+        0.0, ge=0.0, le=0.2, description="How often the second of two nearly equal intents is carried out, to learn from it."
+    )
     rollback_margin: float = Field(
         0.02,
         ge=0.0,

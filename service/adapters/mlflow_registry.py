@@ -26,8 +26,9 @@ ARTIFACT = "router"
 CHAMPION = "champion"
 CHALLENGER = "challenger"
 PREVIOUS = "previous"
+CANDIDATE = "candidate"  # the challenger that is tried beside the champion
 RULING = "ruling"  # the tag that says what the court made of a version
-STAGE, SHARE, SINCE = "stage", "share", "stage_since"  # the tags of a challenger that is tried beside the champion: how, and since when
+STAGE, SHARE, SINCE = "stage", "share", "stage_since"  # the tags of a candidate: how it is tried, and since when
 REASON = "ruling_reason"  # the tag that says why, where the verdict does not
 PROMOTED = "promoted_at"  # the tag that says when a version became champion
 VERDICT = "verdict.json"  # the artifact of its run that says why
@@ -145,8 +146,9 @@ class MlflowRegistry:
                 client.set_registered_model_alias(MODEL, PREVIOUS, old)
             client.set_registered_model_alias(MODEL, CHAMPION, number)
             client.set_model_version_tag(MODEL, number, PROMOTED, datetime.now(UTC).isoformat())
-            if str(aliases.get(CHALLENGER)) == number:
-                client.delete_registered_model_alias(MODEL, CHALLENGER)
+            for alias in (CHALLENGER, CANDIDATE):
+                if str(aliases.get(alias)) == number:
+                    client.delete_registered_model_alias(MODEL, alias)
         if not found:
             raise ConfigurationError(f"There is no router version {number}. See: pointsman routers list")
 
@@ -163,17 +165,21 @@ class MlflowRegistry:
         return champion.number, previous.number
 
     def try_out(self, number: str, stage: str, share: float) -> None:
-        """Have services try a version beside the champion, from now on."""
+        """Have services try a version beside the champion, from now on and in place of any other."""
         client = self._client()
+        before = self.tried()
+        if before is not None and before.number != number:
+            self.dismiss(before.number)
+            self.rule(before.number, "reject", f"Version {number} is tried in its place.")
         for name, value in ((SHARE, str(share)), (SINCE, datetime.now(UTC).isoformat()), (STAGE, stage)):
             client.set_model_version_tag(MODEL, number, name, value)
-        client.set_registered_model_alias(MODEL, CHALLENGER, number)
+        client.set_registered_model_alias(MODEL, CANDIDATE, number)
 
     def dismiss(self, number: str) -> None:
         """Stop trying a version."""
         client = self._client()
-        if client.get_model_version(MODEL, number).tags.get(STAGE) is not None:
-            client.delete_model_version_tag(MODEL, number, STAGE)
+        if str(client.get_registered_model(MODEL).aliases.get(CANDIDATE)) == number:
+            client.delete_registered_model_alias(MODEL, CANDIDATE)
 
     def tried(self) -> Tried | None:
         """Return the challenger that is tried beside the champion, or None; see `champion`."""
@@ -181,10 +187,10 @@ class MlflowRegistry:
             return None
         client = self._client()
         with self._readable() as found:
-            found.append(client.get_model_version_by_alias(MODEL, CHALLENGER))
-        tags = found[0].tags if found else {}
-        if tags.get(STAGE) is None:
+            found.append(client.get_model_version_by_alias(MODEL, CANDIDATE))
+        if not found:
             return None
+        tags = found[0].tags
         return Tried(str(found[0].version), tags[STAGE], float(tags[SHARE]), datetime.fromisoformat(tags[SINCE]))
 
     def promoted(self) -> tuple[str, str, datetime] | None:

@@ -112,6 +112,7 @@ class Signal(SQLModel, table=True):
     router_version: str
     rung: str | None
     propensity: float
+    alternative: str | None
     asked: str | None = Field(sa_type=FreeText)
     from_history: bool
     caller_intent: str | None = Field(sa_type=FreeText)

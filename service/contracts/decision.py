@@ -43,7 +43,7 @@ class RouteDecision(Contract):
     `intents` are what is asked for, in the order of carrying out; `candidates` are read off the text as a whole, so beside several intents
     their first need not be the first intent. `asked` is the text that is carried out where it is not the question itself: the request
     before a "yes" to Pointsman's question, or the offer that is accepted. `propensity` is the probability with which the logged policy
-    makes this choice; it is 1 while the policy is deterministic.
+    makes this choice; it is 1 unless it explores. Where it does, `alternative` is the intent that it would have chosen otherwise.
     """
 
     decision_id: UUID
@@ -62,6 +62,7 @@ class RouteDecision(Contract):
     router_version: str
     policy: str
     propensity: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    alternative: str | None = None
     rationale: str
     question: str | None = None
     asked: str | None = None

@@ -18,8 +18,8 @@ class RoutingTrainingSignal(Contract):
     `agents_unavailable` counts the failed agents that could not be reached: that speaks of availability, not of a wrong choice.
     `was_rerouted` is None until the outcome is known. `asked` is the text that was carried out where it is not the query itself, and
     `from_history` says that the query alone does not tell the intent. `propensity` is the probability with which the logged policy chose as
-    it did, by `router_version` and `rung`; `caller_intent` is what the caller's own language layer said, and `further_intents` what else
-    was asked for.
+    it did, by `router_version` and `rung`, and `alternative` the intent that it would have chosen otherwise; `caller_intent` is what the
+    caller's own language layer said, and `further_intents` what else was asked for.
     """
 
     signal_id: UUID
@@ -48,6 +48,7 @@ class RoutingTrainingSignal(Contract):
     router_version: str = ""
     rung: Rung | None = None
     propensity: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    alternative: str | None = None
     asked: str | None = None
     from_history: bool = False
     caller_intent: str | None = None

@@ -36,6 +36,7 @@ class OrchestratorSignalCollector:
             router_version=decision.router_version,
             rung=decision.rung,
             propensity=decision.propensity,
+            alternative=decision.alternative,
             asked=decision.asked,
             from_history=any(warning.code == INTENT_FROM_HISTORY for warning in decision.warnings),
             caller_intent=request.parsed_query.intent,

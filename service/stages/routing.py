@@ -15,6 +15,7 @@ from service.deadline import Deadline
 from service.errors import ErrorCode
 from service.ports import Predictors
 from service.programs import Router
+from service.routing.exploration import draw
 from service.routing.lm_question import ask_about
 from service.routing.plain import plainly_agrees, plainly_commands
 from service.routing.policy import Policy, Step
@@ -43,6 +44,8 @@ class Choice:
     secondary_agents: tuple[str, ...] | None = None
     question: str | None = None
     warnings: tuple[Notice, ...] = ()
+    propensity: float = 1.0
+    alternative: str | None = None
 
 
 class Route:
@@ -51,12 +54,14 @@ class Route:
     Args:
         predictors: the LM rung, or None when no LM is configured.
         lm: the LM's name, for the policy.
+        exploration: how often the second of two nearly equal intents is carried out.
     """
 
-    def __init__(self, *, catalog: Catalog, predictors: Predictors | None, lm: str | None) -> None:
+    def __init__(self, *, catalog: Catalog, predictors: Predictors | None, lm: str | None, exploration: float = 0.0) -> None:
         self._catalog = catalog
         self._predictors = predictors
         self._lm = lm
+        self._exploration = exploration
 
     async def __call__(
         self, query_id: UUID, admitted: Admitted, understanding: Understanding, router: Router | None, deadline: Deadline
@@ -68,6 +73,7 @@ class Route:
             or self._by_reply(understanding, admitted.offered)
             or (await self._by_models(admitted, understanding, router, deadline) if router else self._by_default())
         )
+        choice = self._explore(choice, query_id, admitted, understanding)
         choice = self._ask_first(choice, admitted, understanding, router)
         return self._write(query_id, admitted, understanding, router, choice)
 
@@ -101,6 +107,8 @@ class Route:
             rung=choice.rung,
             router_version=router.version if router else NO_ROUTER,
             policy=router.policy.name if router else RULES_POLICY,
+            propensity=choice.propensity,
+            alternative=choice.alternative,
             rationale=choice.rationale,
             question=choice.question,
             asked=understanding.asked if acts else None,
@@ -213,6 +221,25 @@ class Route:
             message = f"{intent} has probability {probability:.2f}; below {policy.act_above:.2f} no risk target is proven."
             warnings += (Notice(code="low_routing_confidence", message=message),)
         return Choice(Action.DISPATCH, Rung.STUDENT, f"{reading}.", intent, probability, warnings=warnings)
+
+    def _explore(self, choice: Choice, query_id: UUID, admitted: Admitted, understanding: Understanding) -> Choice:
+        """Carry out the second likeliest intent now and then, where it is nearly as likely and neither agent does what cannot be undone."""
+        plain = choice.action is Action.DISPATCH and choice.rung is Rung.STUDENT and admitted.preferences.rung is None
+        told = len(understanding.intents) > 1 or understanding.described or understanding.carried
+        if not plain or told or len(understanding.candidates) < 2:
+            return choice
+        first, second = understanding.candidates[:2]
+        agents = {self._catalog.intent[one.intent].primary_agent for one in (first, second)}
+        if choice.intent != first.intent or len(agents) < 2 or not all(self._catalog.agent[name].idempotent for name in agents):
+            return choice
+        drawn = draw((first.intent, first.probability), (second.intent, second.probability), self._exploration, query_id)
+        if drawn is None:
+            return choice
+        choice = replace(choice, propensity=drawn.propensity, alternative=drawn.alternative)
+        if drawn.intent == first.intent:
+            return choice
+        why = f"{choice.rationale} {second.intent} is nearly as likely, and tried now and then."
+        return replace(choice, intent=second.intent, confidence=second.probability, rationale=why)
 
     def _ask_first(self, choice: Choice, admitted: Admitted, understanding: Understanding, router: Router | None) -> Choice:
         """Ask before work that cannot be undone, unless the user plainly commands it or agrees to it, or the caller decides."""

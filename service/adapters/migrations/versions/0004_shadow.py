@@ -1,4 +1,4 @@
-"""What candidates read in the shadow is counted."""
+"""What candidates read in the shadow is counted, and a signal says what else might have been chosen."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,8 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Add the table."""
+    """Add table and column."""
+    op.add_column("signal", sa.Column("alternative", sa.String(), nullable=True))
     op.create_table(
         "shadow",
         sa.Column("version", sa.String(), nullable=False),
@@ -20,5 +21,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it."""
+    """Drop them."""
     op.drop_table("shadow")
+    op.drop_column("signal", "alternative")
