@@ -1,5 +1,6 @@
 """The bootstrap job: labelled requests → dataset → student and policy → evaluation → registry. Each step takes and returns data."""
 
+import json
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from optimizers.policy import fit_policy, read_held_out
 from optimizers.several import fit_several
 from optimizers.snapshot import DATASET, Snapshot, labelled_only
 from optimizers.student import fit
-from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, MlflowRegistry, RegisteredVersion
+from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, MlflowRegistry, RegisteredVersion, UsedDataset
 from service.adapters.router_source import remember
 from service.catalog.coverage import name_some, without_examples
 from service.contracts.model import JsonObject
@@ -153,11 +154,11 @@ def register(
         folder, data = Path(scratch) / "version", Path(scratch) / DATASET
         student = (Path(scratch) / STUDENT).read_bytes()
         write_version(folder, manifest, student=student, policy=made.policy.model_dump(mode="json"), programs=made.programs)
-        dataset.write(data)
+        used = UsedDataset(dataset.digest, DATASET, json.dumps(dataset.write(data)))
         params = {"job": job, "data_hash": manifest.data_hash, "seed": str(SEED), "labels": str(len(made.student.labels))}
         params |= {"parent": parent} if parent is not None else {}
         values = {name: f.value for name, f in figures.items()}
-        registered = registry.register(folder, params=params, metrics=values, promote=promote, attached={DATASET: data})
+        registered = registry.register(folder, params=params, metrics=values, promote=promote, attached={DATASET: data}, dataset=used)
     champion = registry.champion()
     if champion is not None and champion.number == registered.number:
         remember(mlflow_uri, registered)

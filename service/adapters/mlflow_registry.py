@@ -3,6 +3,7 @@
 A version is a folder of safetensors and JSON (`signatures/artifact.py`), never an MLflow flavour: nothing is unpickled, no model code runs.
 """
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ STAGE, SHARE, SINCE = "stage", "share", "stage_since"  # the tags of a candidate
 REASON = "ruling_reason"  # the tag that says why, where the verdict does not
 PROMOTED = "promoted_at"  # the tag that says when a version became champion
 VERDICT = "verdict.json"  # the artifact of its run that says why
+DIGEST = 36  # characters of a dataset's digest that MLflow keeps
 REPORT = "report.html"  # the same for people, with what led to it
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -51,6 +53,15 @@ class RegisteredVersion:
 
     number: str
     folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class UsedDataset:
+    """The dataset that a version was made from: its SHA-256, where it lies in the run, and what it is in numbers (JSON)."""
+
+    sha256: str
+    artifact: str
+    profile: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +303,14 @@ class MlflowRegistry:
         )
 
     def register(
-        self, folder: Path, *, params: dict[str, str], metrics: dict[str, float], promote: bool, attached: Mapping[str, Path] | None = None
+        self,
+        folder: Path,
+        *,
+        params: dict[str, str],
+        metrics: dict[str, float],
+        promote: bool,
+        attached: Mapping[str, Path] | None = None,
+        dataset: UsedDataset | None = None,
     ) -> RegisteredVersion:
         """Log a version's folder as a run and register it.
 
@@ -313,6 +331,8 @@ class MlflowRegistry:
                 client.log_artifacts(run.info.run_id, str(path), name)
             else:
                 client.log_artifact(run.info.run_id, str(path))
+        if dataset is not None:
+            self._log_dataset(client, str(run.info.run_id), f"{run.info.artifact_uri}/{dataset.artifact}", dataset)
         try:
             client.get_registered_model(MODEL)
         except MlflowException:
@@ -325,6 +345,19 @@ class MlflowRegistry:
         else:
             self.promote(str(version.version))
         return RegisteredVersion(str(version.version), _local(source) or folder)
+
+    @staticmethod
+    def _log_dataset(client: "MlflowClient", run_id: str, source: str, dataset: UsedDataset) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        logged = Dataset(
+            name=MODEL,
+            digest=dataset.sha256[:DIGEST],
+            source_type="run_artifact",
+            source=json.dumps({"uri": source}),
+            profile=dataset.profile,
+        )
+        client.log_inputs(run_id, [DatasetInput(logged, [InputTag("mlflow.data.context", "training")])])
 
     def _experiment(self, client: "MlflowClient") -> str:
         experiment = client.get_experiment_by_name(EXPERIMENT)

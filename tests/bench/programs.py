@@ -99,7 +99,7 @@ async def try_searches(world: World, name: str, gguf: Path, searches: Sequence[s
     student = np.array([next(iter(r.probabilities)) == one.intent for r, one in zip(readings, test, strict=True)])
     say(f"{world.name}, {name}: {len(asked)} questions to learn from, {len(test)} to test on, {int(unsure.sum())} of them unsure")
     say(f"  student alone      {share(student)}   unsure {share(student[unsure])}")
-    local = LocalLM(gguf)
+    local = LocalLM(gguf, threads=os.cpu_count())
     try:
         endpoint = await local.start()
         lm = make_lm(endpoint, retries=2, timeout=120.0)

@@ -59,6 +59,8 @@ def test_a_log_becomes_a_challenger_with_a_verdict(folder: Path) -> None:
     assert made["verdict"]["findings"][0]["found"] == "for"
     assert made["verdict"]["findings"][1]["figures"]["requests"] >= 200
     assert sum(manifest["observations"].values()) == 300
+    (used,) = registry(folder)._client().get_run(new.run_id).inputs.dataset_inputs
+    assert (used.dataset.digest, json.loads(used.dataset.profile)) == (manifest["sha256"][:36], manifest)
     assert (manifest["personal_data_replaced"], manifest["labelled"]) == (1, 12)
     assert done.stderr.count(" s] ") >= 6
 
