@@ -60,9 +60,9 @@ class OptimizationWish(Contract):
 class OptimizationRequest(Contract):
     """A wish that was accepted, and what became of it.
 
-    `asked` counts the wishes that it stands for: one for the same agent and signature joins the request that waits already. `signals` counts
-    the new ones that came with them, `signals_left_out` those that were too many. `started_at` is when the last of `attempts` began. `reason`
-    is the court's, or says why the last attempt failed; `router_version` and `ruling` are there where a version was made.
+    `asked` counts the wishes that it stands for: one for the same agent and signature joins the request that waits already. `signals`
+    counts the new ones that came with them, `signals_left_out` those that were too many. `started_at` is when the last of `attempts` began.
+    `reason` is the court's, or says why the last attempt failed; `router_version` and `ruling` are there where a version was made.
     """
 
     request_id: UUID
