@@ -64,6 +64,11 @@ class Meter:
         with self._lock:
             return Spent(self._calls, self._failures, self._input, self._output, self._usd)
 
+    def allow(self, *, most_calls: int | None, most_usd: float | None) -> None:
+        """Set another budget for everything, what is spent already included."""
+        with self._lock:
+            self._most_calls, self._most_usd = most_calls, most_usd
+
     def admit(self) -> None:
         """Count a call that is about to be made.
 

@@ -14,8 +14,8 @@ from optimizers.case import Case, Progress, open_case
 from optimizers.court import Comparison
 from optimizers.evaluate import Figure
 from optimizers.job import SEED, Made, register
-from optimizers.lm_meter import Meter, Spent, metered, price_of
-from optimizers.order import Order, Wish
+from optimizers.lm_meter import Meter, OverBudget, Spent, metered, price_of
+from optimizers.order import NotDone, Order, Wish
 from optimizers.paired import compare
 from optimizers.program_search import TRAINING, VALIDATION, Search, answer_all, find_better
 from optimizers.questions import Asked, ask_held_out, ask_texts
@@ -43,6 +43,7 @@ FEWEST = 40  # questions that a search needs
 SIGNIFICANCE = 0.05  # chance at most of trusting an LM that is no better than the student
 PROPOSAL_TOKENS = 300  # of an instruction that the local LM writes; it would not stop by itself
 RETRIES, CALL_SECONDS = 2, 120.0
+MARGIN = 1.2  # of a budget for what follows the search, over what it is expected to need
 AT_ONCE = 8  # calls to an LM that is not on this machine
 
 
@@ -63,9 +64,10 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a search is expected to ask for, trial questions included. `usd` is None where a price is not known."""
+    """What a job is expected to ask for: in the search, and in all. `usd` is None where a price is not known."""
 
     questions: int
+    searching: Spent
     spent: Spent
 
     def sentence(self, wish: Wish) -> str:
@@ -80,6 +82,15 @@ class Estimate:
     def as_json(self) -> JsonObject:
         """Return it for programs."""
         return {"questions": self.questions, **asdict(self.spent)}
+
+    def for_search(self, wish: Wish) -> "tuple[int | None, float | None]":
+        """Return the calls and dollars of a budget that the search may spend: what follows it needs its part."""
+        calls = self.spent.calls - self.searching.calls
+        usd = (self.spent.usd or 0.0) - (self.searching.usd or 0.0)
+        return (
+            None if wish.most_calls is None else wish.most_calls - int(MARGIN * calls),
+            None if wish.most_usd is None else wish.most_usd - MARGIN * usd,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +132,22 @@ def optimize_programs(
     expected = _estimate(case, champion, questions, wish, endpoints)
     _require_budget(wish, expected)
     progress(f"about {expected.spent.calls} calls are needed")
-    meter = Meter(most_calls=wish.most_calls, most_usd=wish.most_usd)
+    most_calls, most_usd = expected.for_search(wish)
+    meter = Meter(most_calls=most_calls, most_usd=most_usd)
     models = _models(endpoints, lambda endpoint: make_lm(endpoint, retries=RETRIES, timeout=CALL_SECONDS), meter)
     with answers_kept(endpoints.answers):
         watch = Watch(meter, progress, expected.spent.calls)
         before = Trainee(TASKS[wish.signature], models, dict(champion.programs))
         after, ended = find_better(wish.optimizer, _search(wish, questions, models, endpoints, catalog), before, watch)
-        progress("proving the LM on questions that no search saw")
-        policy, figures = _prove(questions.proving, before, after, champion.policy, endpoints)
-        progress("the court: trying the challenger against the champion")
-        programs = {**champion.programs, **after.states()}
-        compared = _compare(case, champion, policy, before, after, endpoints)
+        meter.allow(most_calls=wish.most_calls, most_usd=wish.most_usd)
+        try:
+            progress("proving the LM on questions that no search saw")
+            policy, figures = _prove(questions.proving, before, after, champion.policy, endpoints)
+            progress("the court: trying the challenger against the champion")
+            programs = {**champion.programs, **after.states()}
+            compared = _compare(case, champion, policy, before, after, endpoints)
+        except OverBudget as exc:
+            raise NotDone(f"The budget ended before the challenger was proven: {exc}. Nothing was registered. Raise the budget.") from exc
     made = Made(champion.student, policy, case.labelled, programs, endpoints.light.model)
     version, _ = register(
         made, figures, case.dataset, mlflow_uri=order.mlflow_uri, job=wish.optimizer, parent=case.champion.number, promote=False
@@ -161,18 +177,21 @@ def _estimate(case: Case, champion: _Champion, questions: _Questions, wish: Wish
         before = Trainee(TASKS[wish.signature], models, dict(champion.programs))
         watch = Watch(meter, lambda _: None, None)
         after, _ = find_better(wish.optimizer, _search(wish, questions, models, endpoints, case.catalog), before, watch)
+        searching = meter.spent
         _prove(questions.proving, before, after, champion.policy, endpoints)
         _compare(case, champion, champion.policy.model_copy(update={"trusted_lms": (endpoints.primary.model,)}), before, after, endpoints)
-    return Estimate(len(questions.train) + len(questions.validation) + len(questions.proving), meter.spent)
+    return Estimate(len(questions.train) + len(questions.validation) + len(questions.proving), searching, meter.spent)
 
 
 def _require_budget(wish: Wish, expected: Estimate) -> None:
     if wish.most_usd is not None and expected.spent.usd is None:
         raise ConfigurationError("Nobody knows what this language model costs, so --budget-usd cannot be kept. Use --budget-calls.")
-    if wish.most_calls is not None and wish.most_calls < expected.spent.calls / 2:
+    calls, usd = expected.for_search(wish)
+    short = calls is not None and calls < expected.searching.calls / 2
+    if short or (usd is not None and usd < (expected.searching.usd or 0.0) / 2):
         raise ConfigurationError(
-            f"The search needs about {expected.spent.calls} calls; with {wish.most_calls} it would find nothing. Raise --budget-calls, or "
-            "see what it needs: --dry-run"
+            f"The search needs about {expected.spent.calls} calls ({expected.spent.usd or 0.0:.2f} USD); with this budget it would find nothing. "
+            "Raise --budget-calls or --budget-usd, or see what it needs: --dry-run"
         )
 
 

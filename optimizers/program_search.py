@@ -153,14 +153,11 @@ def _feedback(search: Search) -> Callable[..., dspy.Prediction]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what DSPy, GEPA and Optuna print, which holds users' words, off terminal and log."""
-    loggers = [logging.getLogger(name) for name in ("dspy", "optuna", "LiteLLM")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    """Keep what DSPy, GEPA and Optuna print, which holds users' words, off terminal and log.
+
+    Their loggers stay silent: threads that outlive a search that was stopped go on complaining.
+    """
+    for name in ("dspy", "optuna", "LiteLLM"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from optimizers.lm_meter import LMTooUnreliable, Meter, Price, metered
+from optimizers.lm_meter import LMTooUnreliable, Meter, Price, Spent, metered
+from optimizers.order import Wish
+from optimizers.program_job import Estimate
 from optimizers.program_search import SEARCHES, Search, answer_all, find_better
 from optimizers.response_cache import answers_kept, no_answers_kept
 from optimizers.search_watch import Watch
@@ -99,6 +101,14 @@ def test_a_budget_in_money_is_kept_to_a_call() -> None:
     assert ended.endswith("USD are spent")
     assert spent.usd is not None
     assert 1.0 <= spent.usd <= 1.0 + 2 * spent.usd / spent.calls
+
+
+def test_what_follows_a_search_has_its_part_of_the_budget() -> None:
+    """The search gets the rest; without a budget it gets all that it wants."""
+    expected = Estimate(300, Spent(1_000, 0, 0, 0, 10.0), Spent(1_500, 0, 0, 0, 15.0))
+
+    assert expected.for_search(Wish("routing", "miprov2", most_calls=1_200, most_usd=12.0)) == (600, 6.0)
+    assert expected.for_search(Wish("routing", "miprov2")) == (None, None)
 
 
 @pytest.mark.parametrize("name", sorted(SEARCHES))
