@@ -190,8 +190,8 @@ def _require_budget(wish: Wish, expected: Estimate) -> None:
     short = calls is not None and calls < expected.searching.calls / 2
     if short or (usd is not None and usd < (expected.searching.usd or 0.0) / 2):
         raise ConfigurationError(
-            f"The search needs about {expected.spent.calls} calls ({expected.spent.usd or 0.0:.2f} USD); with this budget it would find nothing. "
-            "Raise --budget-calls or --budget-usd, or see what it needs: --dry-run"
+            f"The search needs about {expected.spent.calls} calls ({expected.spent.usd or 0.0:.2f} USD); with this budget it would find "
+            "nothing. Raise --budget-calls or --budget-usd, or see what it needs: --dry-run"
         )
 
 
