@@ -4,6 +4,7 @@ It keeps two jobs from doing the same work. That none promotes against a champio
 """
 
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from service.adapters.optimization_jobs import OptimizationJobs
 from service.errors import StoreUnavailable
 
 JOB = "optimize"
+HOLDER = re.compile(r" on (?P<place>.+) \(process (?P<process>\d+)\)$")
 RENEW_SECONDS = LEASE_SECONDS / 4
 
 
@@ -21,10 +23,12 @@ RENEW_SECONDS = LEASE_SECONDS / 4
 def held(jobs: OptimizationJobs, what: str, every: float = RENEW_SECONDS) -> Iterator[Lease]:
     """Hold the lease while the block runs; `what` tells people who has it, and it is renewed `every` so many seconds.
 
+    A job of this machine that was killed holds nobody up: its process is gone.
+
     Raises:
         LeaseTaken: another job is at work.
     """
-    lease = jobs.take(JOB, f"`{what}` on {socket.gethostname()} (process {os.getpid()})")
+    lease = jobs.take(JOB, f"`{what}` on {_place()} (process {os.getpid()})", is_gone)
     stop = threading.Event()
     thread = threading.Thread(target=_renew, args=(jobs, lease, stop, every), name="lease", daemon=True)
     thread.start()
@@ -35,6 +39,27 @@ def held(jobs: OptimizationJobs, what: str, every: float = RENEW_SECONDS) -> Ite
         thread.join()
         with suppress(StoreUnavailable):  # then it ends by itself
             jobs.release(lease)
+
+
+def is_gone(holder: str) -> bool:
+    """Say whether a holder is a process of this machine that no longer runs; of other machines nobody here can tell."""
+    found = HOLDER.search(holder)
+    if found is None or found["place"] != _place():
+        return False
+    try:
+        os.kill(int(found["process"]), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _place() -> str:
+    """Return the name of this machine, with that of the process namespace, where the system has any: containers number anew."""
+    with suppress(OSError):
+        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+    return socket.gethostname()
 
 
 def _renew(jobs: OptimizationJobs, lease: Lease, stop: threading.Event, every: float) -> None:

@@ -4,7 +4,7 @@ Everything is done in a transaction that `alone` opens: then nobody else changes
 clocks of machines that share a database may differ by much less than `LEASE_SECONDS`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -47,14 +47,14 @@ def alone(engine: Engine) -> Iterator[Session]:
         yield session
 
 
-def take(session: Session, name: str, holder: str, now: datetime) -> Lease:
-    """Take a lease; `holder` says who, for people.
+def take(session: Session, name: str, holder: str, now: datetime, is_gone: Callable[[str], bool] = lambda _: False) -> Lease:
+    """Take a lease; `holder` says who, for people. A holder that is gone has it no longer.
 
     Raises:
         LeaseTaken: somebody has it, and it has not ended.
     """
     row = session.get(JobLease, name)
-    if row is not None and row.expires_at > now:
+    if row is not None and row.expires_at > now and not is_gone(row.holder):
         raise LeaseTaken(
             f"{row.holder} has been at it since {row.taken_at:%Y-%m-%d %H:%M:%S} UTC. Run this again when that has ended; "
             f"if it was killed, at {row.expires_at:%H:%M:%S} UTC."

@@ -49,10 +49,10 @@ class OptimizationJobs:
         if self._engine is not None:
             self._engine.dispose()
 
-    def take(self, name: str, holder: str) -> Lease:
-        """Take the lease on a job, or raise `LeaseTaken`."""
+    def take(self, name: str, holder: str, is_gone: Callable[[str], bool] = lambda _: False) -> Lease:
+        """Take the lease on a job, or raise `LeaseTaken`; `is_gone` says of a holder whether it has died."""
         with self._alone() as session:
-            return job_lease.take(session, name, holder, self.now())
+            return job_lease.take(session, name, holder, self.now(), is_gone)
 
     def renew(self, lease: Lease) -> None:
         """Let the lease end later, or raise `LeaseLost`."""

@@ -5,12 +5,10 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -36,12 +34,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("log")
     make_office(folder)
     return folder
-
-
-def let_lease_end(folder: Path) -> None:
-    """Let the minute pass for which a killed job keeps others waiting."""
-    with closing(sqlite3.connect(folder / "var/pointsman.db")) as database, database:
-        database.execute("UPDATE job_lease SET expires_at = taken_at")
 
 
 def test_a_log_becomes_a_challenger_with_a_verdict(folder: Path) -> None:
@@ -87,9 +79,8 @@ def test_what_was_asked_for_is_carried_out_and_its_signals_are_learned_from(fold
         assert process.stderr is not None
         while "reading the signals" not in process.stderr.readline():
             assert process.poll() is None
+        refused = run(folder, "--signature", "routing")
         process.kill()
-    refused = run(folder, "--signature", "routing")
-    let_lease_end(folder)
 
     done = run(folder, "--pending", "--json")
 
@@ -158,7 +149,6 @@ def test_what_is_killed_at_any_moment_can_be_started_again(folder: Path) -> None
         time.sleep(draws.uniform(1.0, 9.0))
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)
-        let_lease_end(folder)
 
     done = run(folder, "--signature", "routing", "--json")
 
