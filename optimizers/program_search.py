@@ -27,6 +27,7 @@ BOOTSTRAPPED, LABELLED = 6, 24  # demonstrations of a candidate; a question show
 TRAINING = 150  # questions that demonstrations are taken from
 CANDIDATES: dict[str, int] = {auto: settings["n"] for auto, settings in AUTO_RUN_SETTINGS.items()}
 VALIDATION: dict[str, int] = {auto: settings["val_size"] for auto, settings in AUTO_RUN_SETTINGS.items()}
+FEWER_EXAMPLES = (2, 1)  # that a question may show, fewer than fit
 LONGEST_INSTRUCTION = 2_000  # characters; it is read with every request
 NO_LIMIT = 1_000_000  # of errors: the meter counts them and ends the search
 
@@ -114,11 +115,28 @@ def find_better(name: str, search: Search, trainee: Trainee, watch: Watch) -> tu
     with _quiet(), dspy.context(callbacks=[watch], adapter=CompactAdapter(), lm=search.writer, disable_history=True):
         random.seed(search.seed)
         try:
-            found = SEARCHES[name](search, trainee)
+            found = SEARCHES[name](search, _showing_best(search, trainee))
         except OverBudget as exc:
             ended = str(exc)
             found = watch.best if watch.best is not None else trainee
     return found, ended
+
+
+def _showing_best(search: Search, trainee: Trainee) -> Trainee:
+    """Return the program showing as many of a question's nearest examples as it does best with; of equals the most.
+
+    A small model copies what it sees, so a third example that is wrong costs it more than a large one.
+    """
+    tried = [trainee, *(trainee.showing(most) for most in FEWER_EXAMPLES)]
+    evaluate = dspy.Evaluate(
+        devset=list(search.validation[: VALIDATION[search.auto]]),
+        metric=_metric(search),
+        num_threads=search.threads,
+        max_errors=NO_LIMIT,
+        failure_score=0.0,
+    )
+    scores = [evaluate(one).score for one in tried]
+    return tried[scores.index(max(scores))]
 
 
 def answer_all(trainee: Trainee, questions: Sequence[LMQuestion], threads: int) -> list[dspy.Prediction | None]:

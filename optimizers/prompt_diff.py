@@ -24,6 +24,8 @@ def _lines(state: JsonObject | None) -> Iterator[str]:
     signature, demos = state.get("signature"), state.get("demos")
     if isinstance(signature, dict):
         yield from (part for part in SENTENCE.split(" ".join(str(signature.get("instructions", "")).split())) if part)
+    if state.get("examples") is not None:
+        yield f"Shows the {state['examples']} nearest examples at most."
     for demo in demos if isinstance(demos, list) else ():
         if isinstance(demo, dict):
             yield " | ".join(

@@ -11,7 +11,7 @@ from optimizers.questions import Asked
 from service.contracts.lm import LMQuestion
 from service.contracts.model import JsonObject
 from signatures.inventory import INVENTORY, ModelClass
-from signatures.program import RoutingProgram
+from signatures.program import SHOWN, RoutingProgram
 from signatures.prompting import Model
 
 Right = Callable[[dspy.Example, dspy.Prediction], bool]
@@ -50,19 +50,27 @@ class Trainee(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             return RoutingProgram(models).load_programs(programs)
 
         self._program = program
+        self.shown = dict(program().shown)
         for name in self._names:
             setattr(self, name, getattr(program(), name))
 
     def forward(self, question: LMQuestion) -> dspy.Prediction:
         """Answer one question."""
         program = self._program()
+        program.shown = self.shown
         for name in self._names:
             setattr(program, name, getattr(self, name))
         return asyncio.run(program.acall(question=question))
 
     def states(self) -> dict[str, JsonObject]:
         """Return the predictors' states by signature name, with the fields of the signature alone: what a router version stores."""
-        return {name: _state(getattr(self, name)) for name in self._names}
+        return {name: {**_state(getattr(self, name)), SHOWN: self.shown.get(name)} for name in self._names}
+
+    def showing(self, most: int) -> "Trainee":
+        """Return a copy whose first predictor shows at most so many of a question's examples."""
+        copy: Trainee = self.deepcopy()
+        copy.shown = {**self.shown, self._names[0]: most}
+        return copy
 
 
 class _Example(dspy.Example):  # type: ignore[misc]  # dspy is untyped

@@ -5,7 +5,7 @@ It knows neither transport nor deadline policy: which LM answers is the caller's
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import DSPyError
 
-from service.contracts.lm import LMQuestion
+from service.contracts.lm import LabelledExample, LMQuestion
 from service.contracts.model import JsonObject
 from signatures.demonstrations import intent_demos, routing_demos
 from signatures.intent import SUB_INTENT_CHARACTERS, IntentClassification
@@ -23,6 +23,7 @@ from signatures.prompting import ROOMY, Model, PromptBudget
 from signatures.quoting import quote, quote_history
 from signatures.routing import MAX_SECONDARY_AGENTS, RATIONALE_CHARACTERS, AgentRouting
 
+SHOWN = "examples"  # the key of a stored state beside those of DSPy
 WORTH_BEGINNING = 0.6  # the second call takes about as long as the first: with less than this part of it left, do not begin
 
 
@@ -44,6 +45,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
     Attributes:
         intent: the predictor of `IntentClassification`.
         routing: the predictor of `AgentRouting`.
+        shown: how many of a question's examples a predictor shows, where it is fewer than fit.
     """
 
     def __init__(self, models: Mapping[ModelClass, Model] | None = None, budget: PromptBudget = ROOMY) -> None:
@@ -56,6 +58,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         super().__init__()
         self.intent = dspy.Predict(IntentClassification)
         self.routing = dspy.Predict(AgentRouting)
+        self.shown: dict[str, int] = {}
         self._models = dict(models or {})
         self._budget = budget
 
@@ -73,8 +76,11 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             if state is None:
                 continue
             try:
-                getattr(self, name).load_state({**_object(state), "lm": None, "traces": [], "train": []})
-            except (KeyError, TypeError, AttributeError) as exc:
+                given = _object(state)
+                getattr(self, name).load_state({**given, "lm": None, "traces": [], "train": []})
+                if given.get(SHOWN) is not None:
+                    self.shown[name] = int(given[SHOWN])
+            except (KeyError, TypeError, ValueError, AttributeError) as exc:
                 raise ValueError(f"the state of program {name!r} cannot be loaded: {exc!r}") from exc
         return self
 
@@ -118,7 +124,9 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             with context:
                 answer = await self.intent.acall(
                     signature=narrow(self.intent.signature, intents),
-                    demos=intent_demos(self.intent.demos, question.examples[: limits.intent_examples], intents, limits.example_characters),
+                    demos=intent_demos(
+                        self.intent.demos, self._examples(question, "intent", limits.intent_examples), intents, limits.example_characters
+                    ),
                     config=_settings("intent"),
                     query=quote(question.query, limits.query_characters),
                     conversation_context=quote_history(question.history, limits.history_turns, limits.turn_characters),
@@ -134,7 +142,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
                 answer = await self.routing.acall(
                     signature=narrow(self.routing.signature, agents),
                     demos=routing_demos(
-                        self.routing.demos, question.examples[: limits.routing_examples], agents, limits.example_characters
+                        self.routing.demos, self._examples(question, "routing", limits.routing_examples), agents, limits.example_characters
                     ),
                     config=_settings("routing"),
                     query=quote(question.query, limits.query_characters),
@@ -153,6 +161,9 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             rationale=reason or f"The language model chose among {len(agents)} agents and gave no reason.",
             complete=True,
         )
+
+    def _examples(self, question: LMQuestion, name: str, most: int) -> Sequence[LabelledExample]:
+        return question.examples[: max(0, min(most, self.shown.get(name, most)))]
 
     def _address(self, name: str) -> tuple[PromptBudget, AbstractContextManager[None]]:
         model = self._models.get(INVENTORY[name].model_class)

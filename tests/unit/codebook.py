@@ -6,7 +6,7 @@ import dspy
 from dspy.lm15 import Message, Request, Response, Usage
 
 from optimizers.questions import Asked
-from service.contracts.lm import AgentOption, LMQuestion
+from service.contracts.lm import AgentOption, LabelledExample, LMQuestion
 
 LABELS = ("invoices", "refunds", "shipping")
 
@@ -57,12 +57,13 @@ def codebook_lm(book: Codebook) -> dspy.LM:
     return dspy.LM("local/codebook", engine=book, async_engine=_Async(book), cache=False, num_retries=0)
 
 
-def questions(count: int) -> list[Asked]:
-    """Return questions whose right label is the first option of every third one only."""
+def questions(count: int, *, examples: int = 0) -> list[Asked]:
+    """Return questions whose right label is the first option of every third one only, each with some examples."""
+    near = tuple(LabelledExample(text=f"example {i}", intent=LABELS[0], agent=f"{LABELS[0]}_agent") for i in range(examples))
     options = tuple(AgentOption(name=f"{label}_agent", intent=label, description=f"sees to {label}") for label in LABELS)
     return [
         Asked(
-            LMQuestion(query=f"request number {i}", options=options, router_version="", programs={}),
+            LMQuestion(query=f"request number {i}", options=options, examples=near, router_version="", programs={}),
             LABELS[i % len(LABELS)],
             f"{LABELS[i % len(LABELS)]}_agent",
         )

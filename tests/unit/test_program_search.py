@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import dspy
 import pytest
 
 from optimizers.lm_meter import LMTooUnreliable, Meter, Price, Spent, metered
@@ -40,6 +41,11 @@ def searching(book: Codebook, meter: Meter) -> tuple[Search, Trainee]:
     return Search(TASKS["routing"], examples[:40], examples[40:], {}, lm, "light", 1, 1), trainee
 
 
+def lm_of(book: Codebook) -> dspy.LM:
+    """Return an LM that is not counted."""
+    return metered(codebook_lm(book), Meter(), PRICE)
+
+
 @pytest.mark.parametrize(
     ("name", "knows"),
     [
@@ -71,6 +77,23 @@ def test_a_search_finds_what_makes_the_answers_right(name: str, knows: Callable[
     assert all(set(demo) <= set(RoutingProgram().intent.signature.fields) for demo in states["intent"]["demos"])
     served = RoutingProgram(dict.fromkeys(ModelClass, Model(codebook_lm(book), style_for("local/x")))).load_programs(dict(states))
     assert [served(question=one.question).primary_agent for one in ASKED[:6]] == agents[:6]
+
+
+def test_a_search_finds_how_many_examples_to_show() -> None:
+    """A model that is right when it sees one example alone gets one, and so it is served."""
+    asked, meter = questions(60, examples=4), Meter()
+    book = Codebook({one.question.query: one.intent for one in asked}, lambda prompt: prompt.count("=>") == 1)
+    _, trainee = searching(book, meter)
+    examples = [example_of(one) for one in asked]
+    search = Search(TASKS["routing"], examples[:20], examples[20:], {}, lm_of(book), "light", 1, 1)
+
+    with no_answers_kept():
+        found, _ = find_better("bootstrap", search, trainee, Watch(meter, lambda _: None, None))
+
+    states = found.states()
+    assert states["intent"]["examples"] == 1
+    served = RoutingProgram(dict.fromkeys(ModelClass, Model(codebook_lm(book), style_for("local/x")))).load_programs(dict(states))
+    assert [served(question=one.question).primary_agent for one in asked[:6]] == [one.agent for one in asked[:6]]
 
 
 @pytest.mark.parametrize("name", sorted(SEARCHES))
