@@ -18,7 +18,7 @@ from service.cli import app
 from service.contracts.signals import Feedback
 from service.routing.encoder import Encoder
 from tests.contract.test_store import NOW
-from tests.integration.test_optimize_routing import AGENT, ASKS, FIRMS, INTENT, logged
+from tests.integration.office import AGENT, ASKS, FIRMS, INTENT, logged
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
 TIERS = "tiers: {3: {timeout_ms: 60000, max_retries: 1, fallback: template}}"
