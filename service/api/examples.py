@@ -53,6 +53,7 @@ DECISION: dict[str, Any] = {
     "router_version": "1",
     "policy": "selective-risk",
     "propensity": 1.0,
+    "alternative": None,
     "rationale": "The student reads causal_impact with probability 0.97.",
     "question": None,
     "asked": None,
