@@ -45,6 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Iterat
     write_catalog(folder / "other", ["weather", "traffic"])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setenv("POINTSMAN_MLFLOW_URI", f"sqlite:///{folder}/mlruns/mlflow.db")  # MLflow keeps an engine for each address of a process
         for number in (1, 2):
             rows = [
                 {"text": ask.format(firm), "label": "refunds" if number == 2 and ask == OPEN_BILLS else label}
@@ -56,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Iterat
             job.bootstrap(
                 folder / "seed.jsonl",
                 None,
-                mlflow_uri="sqlite:///mlruns/mlflow.db",
+                mlflow_uri=f"sqlite:///{folder}/mlruns/mlflow.db",
                 encoder=encoder,
                 descriptions={name: f"Everything about {name} here." for name in ASKS},
                 risk_target=0.02,
