@@ -25,6 +25,7 @@ OPERATIONS = {
     ("POST", "/optimizations"): 32,
     ("GET", "/optimizations"): 5,
     ("GET", "/optimizations/{request_id}"): 20,
+    ("POST", "/routers/rollback"): 1,
     ("GET", "/agents"): 1,
     ("GET", "/intents"): 1,
     ("GET", "/healthz"): 1,
