@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from optimizers.dataset import Row, read_descriptions, read_rows, said_before
 from optimizers.evaluate import BINS, Figure
-from optimizers.policy import HeldOut, fit_policy, read_held_out
+from optimizers.policy import HeldOut, acts_alone, fit_policy, read_held_out
 from optimizers.student import Fit, fit
 from service.routing.encoder import Encoder
 from service.routing.history import History
@@ -95,11 +95,12 @@ class Evaluated:
             np.r_[self.correct, none.astype(bool)],
             np.r_[self.oos_score, outside],
             np.arange(len(self.rows) + len(outside)) < len(self.rows),
+            np.array([*self.predicted, *([OUT_OF_SCOPE] * len(outside))]),
         )
 
     def acted(self, policy: Policy) -> Flags:
         """Whether the student would act alone, shape (rows,)."""
-        flags: Flags = (self.oos_score <= policy.refuse_above) & (self.probability >= policy.act_above)
+        flags: Flags = acts_alone(self.held_out, policy)[: len(self.rows)]
         return flags
 
 

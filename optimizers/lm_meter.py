@@ -11,7 +11,7 @@ import dspy
 from dspy.lm15 import Request, Response
 
 from service.adapters.lm_failures import classify
-from service.adapters.local_lm import PROVIDER, LMEndpoint
+from service.adapters.lm_price import Price
 
 FAILING_SHARE = 0.02  # a failed call scores zero whatever the prompt; a search chooses between scores that differ by some points
 FAILING_LEAST = 5
@@ -27,14 +27,6 @@ class OverBudget(Stopped):
 
 class LMTooUnreliable(Stopped):
     """The LM failed on more calls than scores can bear."""
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """US dollars per token."""
-
-    input: float
-    output: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +132,3 @@ class _AsyncMetered(_Metered):
 def metered(inner: dspy.LM, meter: Meter, price: Price | None) -> dspy.LM:
     """Return an LM whose calls are counted and whose answers DSPy's cache keeps, if there is one."""
     return dspy.LM(inner.model, engine=_Metered(inner, meter, price), async_engine=_AsyncMetered(inner, meter, price), num_retries=0)
-
-
-def price_of(endpoint: LMEndpoint) -> Price | None:
-    """Return what an LM's tokens cost by LiteLLM's list: nothing on this machine, None where nobody knows."""
-    if endpoint.model.partition("/")[0] == PROVIDER:
-        return Price(0.0, 0.0)
-    if endpoint.api_base is not None:
-        return None  # somebody's own server: the list speaks of the provider's
-    import litellm  # takes seconds
-
-    try:
-        listed = litellm.get_model_info(endpoint.model)
-    except Exception:  # noqa: BLE001  # it raises a plain Exception for a model that it does not know
-        return None
-    read, written = listed.get("input_cost_per_token"), listed.get("output_cost_per_token")
-    return None if read is None or written is None else Price(read, written)

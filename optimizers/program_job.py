@@ -14,7 +14,7 @@ from optimizers.case import Case, Progress, open_case
 from optimizers.court import Comparison
 from optimizers.evaluate import Figure
 from optimizers.job import SEED, Made, register
-from optimizers.lm_meter import Meter, OverBudget, Spent, metered, price_of
+from optimizers.lm_meter import Meter, OverBudget, Spent, metered
 from optimizers.order import NotDone, Order, Wish
 from optimizers.paired import compare
 from optimizers.program_search import TRAINING, VALIDATION, Search, answer_all, find_better
@@ -26,6 +26,7 @@ from optimizers.simulated_lm import simulated_lm
 from optimizers.trainee import TASKS, Trainee, example_of
 from optimizers.trial import Routing, hold
 from service.adapters.lm_client import make_lm
+from service.adapters.lm_price import price_of
 from service.adapters.local_lm import PROVIDER, SLOTS, LMEndpoint
 from service.catalog.model import Catalog
 from service.contracts.model import JsonObject

@@ -43,7 +43,8 @@ def ask_held_out(fitted: Fit, policy: Policy, catalog: Catalog, *, most: int, se
         for i, row in enumerate(fitted.rows)
         if row.label in catalog.intent and first[row.key] == i and oos_scores[i] <= policy.refuse_above
     ]
-    unsure = [i for i in usable if best[i] < policy.act_above]
+    likeliest = probabilities.argmax(axis=1)
+    unsure = [i for i in usable if best[i] < policy.act_from(fitted.student.labels[likeliest[i]])]
     if len(unsure) < most:
         unsure = sorted(usable, key=lambda i: best[i])[:most]
     chosen = np.random.default_rng(seed).permutation(unsure)[:most].tolist()
@@ -85,7 +86,8 @@ def ask_texts(
 
 def would_ask(reading: Reading, policy: Policy) -> bool:
     """Say whether the policy would put a text that reads so to an LM, if one may decide."""
-    return policy.step(next(iter(reading.probabilities.values())), reading.oos_score, lm_ready=True) is Step.ASK_LM
+    likeliest, probability = next(iter(reading.probabilities.items()))
+    return policy.step(likeliest, probability, reading.oos_score, lm_ready=True) is Step.ASK_LM
 
 
 def _ask(row: Row, shortlist: Sequence[str], examples: Sequence[Example], catalog: Catalog, gazetteer: Gazetteer) -> Asked:

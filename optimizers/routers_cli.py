@@ -1,7 +1,8 @@
-"""`pointsman routers ...`: router versions, what the court made of them, and which one serves. Exit codes: 0 done; 2 it cannot be."""
+"""`pointsman routers ...`: router versions, what the court made of them, which one serves. Exit codes: 0 done; 2 it cannot be."""
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
@@ -11,10 +12,16 @@ from rich.table import Table
 
 from optimizers.hearing import show_verdict
 from optimizers.prompt_diff import diff_programs
+from optimizers.regions import live_regions
+from optimizers.regions_cli import as_json as regions_as_json
+from optimizers.regions_cli import show_regions, write_regions
 from optimizers.ruling import Verdict
 from service.adapters.mlflow_registry import ListedVersion, MlflowRegistry, RegisteredVersion
+from service.adapters.region_log import RegionLog
 from service.adapters.router_source import remember
-from service.errors import ConfigurationError
+from service.errors import ConfigurationError, StoreUnavailable
+from service.routing.policy import Policy
+from service.routing.regions import total
 from service.settings import read_settings
 from signatures.artifact import ArtifactError, RouterVersion, read_version
 
@@ -107,6 +114,33 @@ def rollback() -> None:
     out.print(f"Version {now} is champion again, in place of {was}.", highlight=False)
 
 
+@app.command(epilog="Examples: `pointsman routers regions`, `pointsman routers regions 3 --html regions.html`")
+def regions(
+    number: Annotated[
+        str | None, typer.Argument(metavar="[VERSION]", help="A number of `pointsman routers list`; default: the champion.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with a chart.")] = None,
+    take_again: Annotated[list[str] | None, typer.Option(help="An intent that was given back: the student answers it alone again.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show where the student answers without the LM, how often the LM agrees, what that saves, and what was given back."""
+    registry, _ = _registry()
+    found = number or _or_exit(registry.champion_number)
+    if found is None:
+        raise _exit("There is no champion. Make the first router version with: optimize --bootstrap")
+    policy, log = Policy.model_validate(_read(registry, found)[1].policy), RegionLog(_or_exit(read_settings).database_url)
+    if take_again and not _or_exit(lambda: log.take_again(found, take_again)):
+        raise _exit(f"Version {found} has given back none of: {', '.join(take_again)}. See: pointsman routers regions {found}")
+    tallies, given_back = _or_exit(lambda: log.tallies(found)), _or_exit(lambda: log.given_back(found))
+    shown, whole = live_regions(tallies, policy, given_back), total(tallies)
+    if html is not None:
+        write_regions(html, found, policy, shown, whole)
+    if as_json:
+        out.print_json(data=regions_as_json(found, policy, shown, whole))
+    else:
+        show_regions(out, found, policy, shown, whole)
+
+
 def _differences(old: RouterVersion, new: RouterVersion) -> list[str]:
     """Return one line for each thing that differs."""
     before, after = old.manifest, new.manifest
@@ -162,7 +196,7 @@ def _as_json(one: ListedVersion) -> dict[str, object]:
 def _or_exit(work: Callable[[], T]) -> T:
     try:
         return work()
-    except ConfigurationError as exc:
+    except (ConfigurationError, StoreUnavailable) as exc:
         raise _exit(str(exc)) from exc
 
 

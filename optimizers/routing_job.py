@@ -108,7 +108,8 @@ def hear(
             "It was not promoted. Run this again."
         )
     dataset = case.dataset.manifest()
-    report = write_run_report(verdict, compared, figures, dataset, held_out=held_out, searched=searched)
+    policy = Policy.model_validate(read_version(challenger.folder).policy)
+    report = write_run_report(verdict, compared, figures, dataset, held_out=held_out, policy=policy, searched=searched)
     case.registry.record(challenger.number, verdict.ruling.value, {VERDICT: verdict.model_dump_json(indent=2), REPORT: report})
     if verdict.ruling is Ruling.WAIT:
         begin_trying(case.registry, challenger.number, verdict.findings, order.rules)

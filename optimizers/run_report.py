@@ -17,9 +17,11 @@ from optimizers.hearing import MARKS, WHAT_NOW
 from optimizers.page import BLUE, GREY, as_svg, draw_reliability, render
 from optimizers.policy import HeldOut
 from optimizers.prompt_diff import diff_programs
+from optimizers.regions import draw_regions, held_out_regions
 from optimizers.ruling import Verdict
 from optimizers.search_watch import Searched
 from service.contracts.model import JsonObject
+from service.routing.policy import Policy
 
 SHOWN_CHANGES, SHOWN_TEXTS = 40, 5
 
@@ -47,6 +49,7 @@ def write_run_report(
     dataset: JsonObject,
     *,
     held_out: HeldOut | None,
+    policy: Policy,
     searched: Searched | None,
 ) -> str:
     """Return the page. Texts and names of the data are escaped."""
@@ -66,6 +69,7 @@ def write_run_report(
         mended=[c for c in changes if c.mended][:SHOWN_CHANGES],
         broken=[c for c in changes if not c.mended][:SHOWN_CHANGES],
         reliability=as_svg(draw_reliability(held_out.probability[in_scope], held_out.correct[in_scope])) if held_out is not None else None,
+        regions=as_svg(draw_regions(held_out_regions(held_out, policy), 1.0 - policy.risk_target)) if held_out is not None else None,
         searched=searched,
         trials=as_svg(draw_trials(searched)) if searched is not None and searched.trials else None,
         prompts=diff_programs(searched.before, searched.after) if searched is not None else [],

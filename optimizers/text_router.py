@@ -109,6 +109,7 @@ class TextRouter:
         wanted, reading = settle(wishes, wishes.reading.probabilities), wishes.surest
         placed = reading.oos_score <= policy.refuse_above
         step = policy.step(
+            wanted.intents[0],
             min(1.0, wanted.confidence),
             reading.oos_score,
             lm_ready=self._lm_ready,

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from threadpoolctl import threadpool_limits
 
 from service.adapters.http_agents import HttpAgents
+from service.adapters.region_log import RegionLog
 from service.adapters.registry_watch import DATABASE
 from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import CHAMPION_NOTE, RouterSource
 from service.adapters.sql_store import SqlStore
+from service.audit import Audit, store_regions
 from service.catalog.coverage import say_described_only, without_examples
 from service.catalog.loader import load_catalog
 from service.catalog.model import Agent, Catalog
@@ -61,7 +63,7 @@ SWITCH_SECONDS = 0.0001  # the event loop waits this long, not 5 ms, for the int
 DECIDING = min(4, os.cpu_count() or 1)  # decisions at once: they are work for the processor, and more of them only share it
 RESERVED = 8  # one part in so many of the dispatches is for the critical path only
 DRAIN_SECONDS = 5.0  # for storing what was cut off at the end; GRACE_SECONDS have passed by then
-TALLY_SECONDS = 5.0  # between writings of what a candidate read in the shadow
+TALLY_SECONDS = 5.0  # between writings of what was read in the shadow and of what the student answered alone
 WATCH_LATER = 20.0  # seconds that the noted version serves before the registry is asked
 
 
@@ -193,6 +195,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             following = [
                 asyncio.create_task(follower.follow()),
                 asyncio.create_task(store_tallies(pipeline.stages.shadow, evidence.add, TALLY_SECONDS)),
+                asyncio.create_task(store_regions(pipeline.stages.audit, RegionLog(settings.database_url).add, TALLY_SECONDS)),
             ]
             try:
                 async with _watched_registry(settings):
@@ -220,10 +223,11 @@ def assemble(
     """Join stages and ports into a pipeline; tests join their fakes with it."""
     writer = settings.lm_strong or settings.lm  # a small local one would drop numbers and take the seconds that are left
     call = CallAgent(client=agents, health=health, observer=observer)
+    routing = Route(catalog=catalog, predictors=predictors, lm=settings.lm, exploration=settings.exploration)
     stages = Stages(
         triage=Triage(catalog=catalog, gazetteer=Gazetteer(catalog)),
         intent=ReadIntent(History()),
-        routing=Route(catalog=catalog, predictors=predictors, lm=settings.lm, exploration=settings.exploration),
+        routing=routing,
         gate=Gate(catalog=catalog),
         dispatch=Dispatch(
             catalog=catalog, flows={"single": Single(call=call), "parallel": Parallel(call=call), "pipeline": PipelineFlow(call=call)}
@@ -231,6 +235,7 @@ def assemble(
         synthesis=Synthesize(catalog=catalog, predictors=predictors if writer != LOCAL_LM else None),
         commit=Commit(store=store, catalog_hash=catalog.hash),
         shadow=Shadow(programs=programs, intent=ReadIntent(History()), routing=Route(catalog=catalog, predictors=None, lm=None)),
+        audit=Audit(programs=programs, routing=routing, share=settings.lm_audit, observer=observer),
     )
     budget = settings.decision_budget_ms / 1_000
     return Pipeline(

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from service.flows.breaker import BreakerState
-from service.ports import AgentCalled, Event, RequestDone, RouterTried, StageDone
+from service.ports import AgentCalled, Audited, Event, RequestDone, RouterTried, StageDone
 from service.programs import Programs
 
 STAGE_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 5.0, 30.0, 120.0)
@@ -59,6 +59,13 @@ class Metrics:
             "orchestrator_decisions_total", "Committed decisions.", ["action", "intent", "agent", "rung"], registry=self.registry
         )
         self._warnings = Counter("orchestrator_warnings_total", "Warnings given in answers.", ["code"], registry=self.registry)
+        self._audits = Counter(
+            "orchestrator_lm_audits_total",
+            "Requests that the student had answered alone and the LM read afterwards; `outcome` is agreed, differed or failed.",
+            ["intent", "outcome"],
+            registry=self.registry,
+        )
+        self._audit_usd = Counter("orchestrator_lm_audit_usd_total", "What those calls cost in US dollars.", registry=self.registry)
         self._reloads = Counter(
             "orchestrator_router_reloads_total",
             "Router versions that were loaded while serving; `outcome` is served or refused.",
@@ -80,6 +87,10 @@ class Metrics:
                 self._agent.labels(event.agent, event.outcome, event.attempt.value).observe(event.seconds)
             case RouterTried():
                 self._reloads.labels("served" if event.served else "refused").inc()
+            case Audited():
+                self._audits.labels(event.intent, event.outcome).inc()
+                if event.usd is not None:
+                    self._audit_usd.inc(event.usd)
             case RequestDone():
                 decision, output = event.receipt.decision, event.receipt.output
                 self._request.labels(output.status.value).observe(output.total_latency_ms / 1_000)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from service.audit import Audit
 from service.contracts.caller import Caller
 from service.contracts.decision import RouteDecision
 from service.contracts.notice import Notice
@@ -56,6 +57,7 @@ class Stages:
     synthesis: Synthesize
     commit: Commit
     shadow: Shadow
+    audit: Audit
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,7 @@ class Pipeline:
         if not replayed:
             self._observer.notice(RequestDone(receipt))
             self.stages.shadow.read(turn.request, trace, decision)
+            self.stages.audit.read(turn.request, trace, decision)
         return Answered(receipt, replayed)
 
     async def _decide(self, request: OrchestratorInput, trace: Trace, deadline: Deadline) -> RouteDecision:

@@ -162,6 +162,10 @@ class ProgramSource(Protocol):
         """Load, check and rehearse that challenger; see `load_noted`."""
         ...
 
+    def given_back(self, version: str) -> frozenset[str]:
+        """Return the intents that a version's student no longer answers alone. Never raises."""
+        ...
+
     def keep(self, router: Router) -> None:
         """Remember a version that serves, for the next start. Never raises."""
         ...
@@ -210,7 +214,19 @@ class RouterTried:
     served: bool
 
 
-Event = StageDone | AgentCalled | RequestDone | RouterTried
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """The LM has read a request that the student had answered alone.
+
+    `outcome` is agreed, differed or failed; `usd` is None where nobody knows what it cost.
+    """
+
+    intent: str
+    outcome: str
+    usd: float | None
+
+
+Event = StageDone | AgentCalled | RequestDone | RouterTried | Audited
 
 
 class Observer(Protocol):

@@ -43,6 +43,7 @@ class Follower:
             if noted.version not in (None, self._version) and (noted != refused or now >= again_at):
                 problem = await self._serve(self._source.load_noted)
                 refused, again_at = (noted, now + RETRY_SECONDS) if problem is not None else (None, 0.0)
+            await self._follow_regions()
             await self._follow_candidate()
             if noted.asked:
                 self.tried.set()
@@ -55,6 +56,16 @@ class Follower:
     def _version(self) -> str | None:
         current = self.programs.current
         return current.version if current is not None else None
+
+    async def _follow_regions(self) -> None:
+        """Leave to the LM what the champion's student was last seen to have given back."""
+        router = self.programs.current
+        if router is None:
+            return
+        given_back = await asyncio.to_thread(self._source.given_back, router.version)
+        if given_back != router.policy.given_back and router is self.programs.current:
+            self.programs.swap(replace(router, policy=router.policy.model_copy(update={"given_back": given_back})))
+            log.info("regions_given_back version=%s intents=%s", router.version, ",".join(sorted(given_back)) or "none")
 
     async def _follow_candidate(self) -> None:
         """Try the challenger that the registry was last seen to try; one that cannot be loaded is not tried."""

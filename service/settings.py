@@ -44,6 +44,9 @@ class Settings(BaseSettings):
     lm_strong: str | None = Field(None, description="LM for strong calls; default: POINTSMAN_LM.")
     lm_api_base: str | None = Field(None, description="Address of the LM's API, where it is not the provider's own.")
     lm_api_key: SecretStr | None = Field(None, description="Key for the LM's API; default: the provider's own variable.")
+    lm_audit: float = Field(
+        0.02, ge=0.0, le=1.0, description="Share of what the student answered alone that the LM reads as well, after the answer; 0: none."
+    )
     lm_gguf: Path = Field(STATE / "models" / "smollm2-135m.gguf", description="Model file of the local LM; `make lm` fetches it.")
     decision_budget_ms: int = Field(2_000, ge=50, le=60_000, description="Time for all but the agents, in milliseconds.")
     max_body_bytes: int = Field(1_000_000, ge=1_024, description="Largest request body that is read.")

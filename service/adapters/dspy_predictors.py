@@ -4,14 +4,16 @@ DSPy is imported on the first use (or by `warm`), in the LM thread, because it t
 globally: every call runs in a `dspy.context` with LM and adapter, without trace and history. It knows no stage and no policy.
 """
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from service.adapters.lm_breaker import Breaker
 from service.adapters.lm_client import make_lm
 from service.adapters.lm_failures import FailureReason, classify, failure
 from service.adapters.lm_loop import LMLoop
+from service.adapters.lm_price import Price, price_of
 from service.adapters.local_lm import PROVIDER, LMEndpoint
 from service.adapters.number_check import foreign_numbers
 from service.contracts.lm import AgentOption, Finding, LMFailure, LMQuestion, LMVerdict
@@ -39,6 +41,7 @@ class DspyPredictors:
         self._loop = LMLoop()
         self._models: dict[ModelClass, Model] = {}
         self._programs: OrderedDict[str, RoutingProgram] = OrderedDict()
+        self._prices: dict[str, Price | None] = {}
 
     @property
     def available(self) -> bool:
@@ -87,7 +90,7 @@ class DspyPredictors:
             program = self._program(question)
             import dspy
 
-            with dspy.context(trace=None, disable_history=True):
+            with dspy.context(trace=None, disable_history=True, track_usage=True):
                 found = await program.acall(question=question, seconds=seconds)
             return LMVerdict(
                 intent=found.intent,
@@ -96,9 +99,15 @@ class DspyPredictors:
                 secondary_agents=tuple(found.secondary_agents),
                 confidence=found.confidence,
                 rationale=found.rationale,
+                usd=self._cost_of(found.get_lm_usage() or {}),
             )
         except Exception as exc:  # noqa: BLE001  # the seam: LM libraries raise what they like, and the port promises a result
             return classify(exc)
+
+    def _cost_of(self, usage: Mapping[str, Mapping[str, object]]) -> float | None:
+        """Return what an answer cost, from what each model used; None where a price is not known (or not yet)."""
+        prices = [(self._prices.get(model), used) for model, used in usage.items()]
+        return sum(price.of(used) for price, used in prices if price is not None) if all(price for price, _ in prices) else None
 
     async def _compose(self, query: str, findings: Sequence[Finding]) -> str | LMFailure:
         try:
@@ -133,6 +142,8 @@ class DspyPredictors:
 
     async def _warm(self) -> None:
         self._ready()
+        for endpoint in self._breakers:
+            self._prices[endpoint.model] = await asyncio.to_thread(price_of, endpoint)
         if self._endpoints[ModelClass.LIGHT].model.startswith(f"{PROVIDER}/"):
             await self._route(_FIRST_QUESTION, WARM_SECONDS)
 

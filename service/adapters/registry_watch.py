@@ -12,14 +12,18 @@ import threading
 import time
 from pathlib import Path
 
+from service.adapters.region_log import RegionLog
 from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import (
     CANDIDATE_NOTE,
     CHAMPION_NOTE,
     NO_CHAMPION,
+    REGIONS_NOTE,
     note_candidate,
+    note_given_back,
     note_problem,
     read_candidate,
+    read_given_back,
     recall,
     remember,
 )
@@ -44,6 +48,7 @@ def watch(uri: str, database: str, margin: float) -> None:
                 guarded = time.monotonic()
             look(uri)
             look_at_candidate(uri)
+            look_at_regions(uri, database)
             time.sleep(ASK_SECONDS)
 
 
@@ -79,14 +84,28 @@ def look_at_candidate(uri: str, note: Path = CANDIDATE_NOTE) -> None:
         print(f"candidate_not_noted: {exc}", file=sys.stderr, flush=True)  # noqa: T201  # this process has no other log
 
 
+def look_at_regions(uri: str, database: str, note: Path = REGIONS_NOTE) -> None:
+    """Ask once what the champion's student has given back, and note a change; while the store cannot be asked, what was noted stays."""
+    champion = recall(uri, CHAMPION_NOTE)
+    if champion is None:
+        return
+    try:
+        given_back = frozenset(RegionLog(database).given_back(champion.number))
+    except StoreUnavailable as exc:
+        print(f"regions_not_noted: {exc}", file=sys.stderr, flush=True)  # noqa: T201  # as above
+        return
+    if given_back != read_given_back(uri, champion.number, note):
+        note_given_back(uri, champion.number, given_back, note)
+
+
 def guard(uri: str, database: str, margin: float) -> None:
-    """Stop a canary and take back a new champion that are proven to be worse."""
+    """Stop a canary, take back a new champion and give regions back that are proven to be worse."""
     from service.adapters.mlflow_registry import MlflowRegistry
-    from service.adapters.rollout_guard import stop_canary, take_back
+    from service.adapters.rollout_guard import give_back, stop_canary, take_back
 
     try:
         registry, log = MlflowRegistry(uri), RolloutLog(database)
-        done = [stop_canary(registry, log), take_back(registry, log, margin)]
+        done = [stop_canary(registry, log), take_back(registry, log, margin), give_back(registry, RegionLog(database))]
     except (ConfigurationError, StoreUnavailable) as exc:
         done = [f"not_guarded: {exc}"]
     for line in filter(None, done):

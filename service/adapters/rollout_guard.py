@@ -1,4 +1,4 @@
-"""Stops a canary, and takes back a new champion, when what came of its requests is proven to be worse than the champion's before it.
+"""Stops a canary, takes back a new champion, and gives regions back, when what came of their requests is proven to be worse.
 
 Errors, fallbacks and reward are compared at every look, with bounds that hold at all of them (`service/routing/arms.py`).
 """
@@ -6,11 +6,16 @@ Errors, fallbacks and reward are compared at every look, with bounds that hold a
 from datetime import UTC, datetime, timedelta
 
 from service.adapters.mlflow_registry import MlflowRegistry
+from service.adapters.region_log import RegionLog
 from service.adapters.rollout_log import RolloutLog
 from service.programs import Stage
 from service.routing.arms import compare_arms
+from service.routing.policy import Policy
+from service.routing.regions import find_drifted
+from signatures.artifact import read_version
 
 PROBATION = timedelta(hours=24)  # how long a new champion is watched, and how far back the one before it is looked at
+WINDOW = timedelta(days=7)  # that a region is judged by
 STOPPED, TAKEN_BACK = "reject", "taken_back"  # rulings
 
 
@@ -44,3 +49,20 @@ def take_back(registry: MlflowRegistry, log: RolloutLog, margin: float) -> str |
     registry.rollback()
     registry.rule(number, TAKEN_BACK, f"Taken back after the promotion: {worse}.")
     return f"champion_taken_back version={number} now={previous}: {worse}"
+
+
+def give_back(registry: MlflowRegistry, log: RegionLog) -> str | None:
+    """Let the LM decide again where it has come to disagree with the champion's student; return what was done."""
+    champion = registry.champion()
+    if champion is None:
+        return None
+    tallies = log.tallies(champion.number, since=(datetime.now(UTC) - WINDOW).date())
+    if not any(tally.audited for tally in tallies.values()):
+        return None
+    policy = Policy.model_validate(read_version(champion.folder).policy)
+    known = log.given_back(champion.number)
+    drifted = {intent: why for intent, why in find_drifted(tallies, 1.0 - policy.risk_target).items() if intent not in known}
+    if not drifted:
+        return None
+    log.give_back(champion.number, drifted)
+    return "\n".join(f"region_given_back version={champion.number} intent={intent}: {why}" for intent, why in drifted.items())

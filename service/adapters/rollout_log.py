@@ -9,7 +9,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import URL, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
@@ -39,7 +39,7 @@ class RolloutLog:
         Raises:
             StoreUnavailable: nothing was added.
         """
-        with self._opened() as engine, writer(engine).begin() as connection:
+        with opened(self._url) as engine, writer(engine).begin() as connection:
             insert = (postgresql if engine.dialect.name == "postgresql" else sqlite).insert(Shadow)
             counts = {"requests": tally.requests, "differing": tally.differing, "failing": tally.failing}
             more = {name: getattr(Shadow, name) + value for name, value in counts.items()}
@@ -47,7 +47,7 @@ class RolloutLog:
 
     def seen(self, version: str) -> Tally:
         """Return what a candidate read in the shadow so far."""
-        with self._opened() as engine, engine.connect() as connection:
+        with opened(self._url) as engine, engine.connect() as connection:
             found = connection.execute(
                 sa.select(col(Shadow.requests), col(Shadow.differing), col(Shadow.failing)).where(col(Shadow.version) == version)
             ).one_or_none()
@@ -67,16 +67,22 @@ class RolloutLog:
         wanted = sa.select(*counted).where(col(Signal.router_version) == version, col(Signal.created_at) >= since)
         if until is not None:
             wanted = wanted.where(col(Signal.created_at) < until)
-        with self._opened() as engine, engine.connect() as connection:
+        with opened(self._url) as engine, engine.connect() as connection:
             return Arm(*connection.execute(wanted).one())
 
-    @contextmanager
-    def _opened(self) -> Iterator[Engine]:
+
+@contextmanager
+def opened(url: URL) -> Iterator[Engine]:
+    """Open the application's database for one piece of work.
+
+    Raises:
+        StoreUnavailable: it cannot be used, there or in the block.
+    """
+    try:
+        engine = open_engine(url, LOCK_SECONDS)
         try:
-            engine = open_engine(self._url, LOCK_SECONDS)
-            try:
-                yield engine
-            finally:
-                engine.dispose()
-        except SQLAlchemyError as exc:
-            raise StoreUnavailable(f"The store cannot be used: {exc}") from exc
+            yield engine
+        finally:
+            engine.dispose()
+    except SQLAlchemyError as exc:
+        raise StoreUnavailable(f"The store cannot be used: {exc}") from exc

@@ -2,12 +2,14 @@
 
 `var/router/last_good.json` names the folder of the version that served last, so that a start needs no MLflow. `var/router/champion.json`
 says what the registry was last seen to name: `registry_watch.py` and the commands that promote write it, each service looks at it.
-`var/router/candidate.json` does the same for a challenger that is tried beside the champion.
+`var/router/candidate.json` does the same for a challenger that is tried beside the champion, `var/router/regions.json` for the
+intents that the champion's student has given back to the LM.
 """
 
 import json
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
@@ -26,6 +28,7 @@ log = logging.getLogger(__name__)
 LAST_GOOD = STATE / "router" / "last_good.json"
 CHAMPION_NOTE = STATE / "router" / "champion.json"
 CANDIDATE_NOTE = STATE / "router" / "candidate.json"
+REGIONS_NOTE = STATE / "router" / "regions.json"
 REHEARSAL_TOLERANCE = 0.02  # by which a probability may differ on another processor
 
 NO_CHAMPION = (
@@ -44,12 +47,14 @@ class RouterSource:
         last_good: Path = LAST_GOOD,
         champion: Path = CHAMPION_NOTE,
         candidate: Path = CANDIDATE_NOTE,
+        regions: Path = REGIONS_NOTE,
     ) -> None:
         self._uri = mlflow_uri
         self._encoder = encoder
         self._last_good = last_good
         self._champion = champion
         self._candidate = candidate
+        self._regions = regions
 
     def load_last_good(self) -> Router | None:
         """Load the version that served last, if its folder is whole."""
@@ -73,6 +78,10 @@ class RouterSource:
         """Load that challenger."""
         version = recall(self._uri, self._candidate)
         return self.load(version) if version is not None else None
+
+    def given_back(self, version: str) -> frozenset[str]:
+        """Return the intents that a version's student no longer answers alone."""
+        return read_given_back(self._uri, version, self._regions)
 
     def keep(self, router: Router) -> None:
         """Remember a version that serves."""
@@ -151,13 +160,27 @@ def note_candidate(uri: str, version: RegisteredVersion | None, stage: Stage, sh
     _write(path, {"mlflow_uri": uri, "version": version.number, "folder": str(version.folder), "stage": stage.value, "share": str(share)})
 
 
+def read_given_back(uri: str, version: str, path: Path = REGIONS_NOTE) -> frozenset[str]:
+    """Return the intents that a version's student was last seen to have given back."""
+    try:
+        note = json.loads(path.read_bytes())
+        return frozenset(map(str, note["given_back"])) if (note["mlflow_uri"], note["version"]) == (uri, version) else frozenset()
+    except (OSError, ValueError, KeyError, TypeError):
+        return frozenset()
+
+
+def note_given_back(uri: str, version: str, intents: frozenset[str], path: Path = REGIONS_NOTE) -> None:
+    """Note the intents that a version's student has given back by an atomic replacement."""
+    _write(path, {"mlflow_uri": uri, "version": version, "given_back": sorted(intents)})
+
+
 def note_problem(uri: str, problem: str, path: Path = CHAMPION_NOTE) -> None:
     """Note why the registry names no champion; one that it named before stays."""
     if recall(uri, path) is None:
         _write(path, {"mlflow_uri": uri, "version": None, "problem": problem})
 
 
-def _write(path: Path, note: dict[str, str | None]) -> None:
+def _write(path: Path, note: Mapping[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
     partial.write_text(json.dumps(note))

@@ -5,7 +5,7 @@ both. The schema itself is made by `migrations/`; a test holds the two together.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -128,6 +128,33 @@ class Shadow(SQLModel, table=True):
     requests: int
     differing: int
     failing: int
+
+
+class Region(SQLModel, table=True):
+    """What became of the requests that a router version read as one intent, by day (UTC); see `service.routing.regions.RegionTally`."""
+
+    version: str = Field(primary_key=True)
+    intent: str = Field(primary_key=True)
+    day: date = Field(primary_key=True)
+    local: int
+    asked: int
+    audited: int
+    agreed: int
+    failed: int
+    priced: int
+    seconds: float
+    usd: float
+
+
+class RegionGivenBack(SQLModel, table=True):
+    """An intent that a router version's student no longer answers alone."""
+
+    __tablename__ = "region_given_back"
+
+    version: str = Field(primary_key=True)
+    intent: str = Field(primary_key=True)
+    reason: str = Field(sa_type=FreeText)
+    given_back_at: datetime = Field(sa_type=UtcDateTime)
 
 
 class Optimization(SQLModel, table=True):

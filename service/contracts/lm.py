@@ -36,7 +36,7 @@ class LMQuestion(Contract):
 
 
 class LMVerdict(Contract):
-    """The LM's choice, already checked against the options of the question."""
+    """The LM's choice, already checked against the options of the question; `usd` is what it cost, None where nobody knows."""
 
     intent: str
     sub_intent: str
@@ -44,6 +44,7 @@ class LMVerdict(Contract):
     secondary_agents: tuple[str, ...]
     confidence: Probability
     rationale: str
+    usd: float | None = None
 
 
 class Finding(Contract):

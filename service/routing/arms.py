@@ -44,25 +44,24 @@ def compare_arms(champion: Arm, challenger: Arm, most_worse: float) -> tuple[str
         "reward lost": lambda arm: (arm.rewarded - arm.rewards, arm.rewarded - 2.0 * arm.rewards + arm.squares, arm.rewarded),
     }
     figures: JsonObject = {}
-    worse = []
+    worse, chance = [], CHANCE / len(sums) / 2  # two bounds make a difference
     for name, of in sums.items():
-        low, mean = _bound(*of(challenger), side=-1.0, tests=len(sums))
-        high, old_mean = _bound(*of(champion), side=1.0, tests=len(sums))
+        low, mean = bound(*of(challenger), side=-1.0, chance=chance)
+        high, old_mean = bound(*of(champion), side=1.0, chance=chance)
         figures[name] = {"challenger": mean, "champion": old_mean, "at_least_worse_by": low - high}
         if low - high > most_worse:
             worse.append(f"{name} {mean:.3f} against {old_mean:.3f}")
     return "; ".join(worse), figures
 
 
-def _bound(total: float, squares: float, count: int, *, side: float, tests: int) -> tuple[float, float]:
-    """Return a one-sided bound of a mean that holds at every count, and the mean, of values from 0 to 1 with these sums.
+def bound(total: float, squares: float, count: int, *, side: float, chance: float) -> tuple[float, float]:
+    """Return a one-sided bound of a mean that holds at every count but for `chance`, and the mean, of values from 0 to 1 with these sums.
 
     As if one more value had been 0 and one 1, so that a few equal values do not seem to be certain.
     """
     n = count + 2
     mean = (total + 1.0) / n
     variance = max(1e-12, (squares + 1.0) / n - mean**2)
-    chance = CHANCE / tests / 2  # two bounds make a difference
     rho = (-2.0 * np.log(chance) + np.log(-2.0 * np.log(chance)) + 1.0) / TIGHTEST
     reach = np.sqrt(variance * 2.0 * (n * rho + 1.0) / (n**2 * rho) * np.log(np.sqrt(n * rho + 1.0) / chance))
     return mean + side * float(reach), mean

@@ -65,7 +65,8 @@ def hear(text: str, earlier: Sequence[Said], offered: Sequence[str], *, student:
     if not history.reads(student.encoder):
         return heard
     answer = earlier[-1].text if earlier and not earlier[-1].by_user else ""
-    surely = alone.oos_score <= policy.refuse_above and next(iter(alone.probabilities.values())) >= policy.act_above
+    likeliest, probability = next(iter(alone.probabilities.items()))
+    surely = alone.oos_score <= policy.refuse_above and probability >= policy.act_from(likeliest)
     worded = any(c.isalpha() for c in text)  # "1" is no yes
     reply = history.reply(whole) if worded and not surely else Reply.SAYS
     if reply is Reply.ACCEPTS and len(offered) == 1:

@@ -11,6 +11,7 @@ from pydantic import Field
 from service.contracts.model import Contract, Probability
 
 LOCAL_LM = "local"
+NEVER = 1.01  # a probability from which nothing is acted on
 
 
 class Step(StrEnum):
@@ -29,6 +30,9 @@ class Policy(Contract):
         refuse_above: out-of-scope score above which a request is refused; accepts `accepted_in_scope` of held-out in-scope requests.
         act_above: probability from which the student acts alone; the error among those is at most `risk_target` with 95 % confidence
             (fixed-sequence testing with exact binomial tails; Angelopoulos et al. 2021, Learn then Test).
+        regions: the same by intent, where enough was seen of the requests that read so: some intents are sure long before others.
+            1.01: never.
+        given_back: intents that the student no longer answers alone, because the LM has come to disagree. Not part of a version.
         clarify_below: probability below which asking the user costs less than a wrong agent (Chow 1970), where no LM can help.
         several_above: how surely a clause has to read for an intent of its own, so that at most `risk_target` of requests with one intent
             are taken to have several, with 95 % confidence; above 1: never.
@@ -40,12 +44,14 @@ class Policy(Contract):
 
     name: str = "selective-risk"
     refuse_above: Probability
-    act_above: Annotated[float, Field(ge=0.0, le=1.01)]
+    act_above: Annotated[float, Field(ge=0.0, le=NEVER)]
+    regions: dict[str, Annotated[float, Field(ge=0.0, le=NEVER)]] = Field(default_factory=dict)
+    given_back: frozenset[str] = frozenset()
     clarify_below: Probability
     accepted_in_scope: Probability
     risk_target: Probability
     coverage: Probability
-    several_above: Annotated[float, Field(ge=0.0, le=1.01)] = 1.01
+    several_above: Annotated[float, Field(ge=0.0, le=NEVER)] = NEVER
     says_no: tuple[str, ...] = ()
     shortlist: Annotated[int, Field(ge=2, le=50)] = 4
     trusted_lms: tuple[str, ...] = ()
@@ -57,12 +63,18 @@ class Policy(Contract):
             return False
         return lm in self.trusted_lms or lm.partition("/")[0] != LOCAL_LM
 
-    def is_unsure(self, probability: float) -> bool:
-        """Say whether a label is likelier to be wrong than the risk target allows; where nothing is proven, nobody can tell."""
-        return probability < self.act_above <= 1.0
+    def act_from(self, intent: str) -> float:
+        """Return the probability from which the student acts alone on an intent."""
+        return NEVER if intent in self.given_back else self.regions.get(intent, self.act_above)
 
-    def step(self, probability: float, oos_score: float, *, lm_ready: bool, described: bool = False, foreign: bool = False) -> Step:
-        """Choose the next step from the best label's probability and the out-of-scope score.
+    def is_unsure(self, intent: str, probability: float) -> bool:
+        """Say whether a label is likelier to be wrong than the risk target allows; where nothing is proven, nobody can tell."""
+        return probability < self.act_from(intent) <= 1.0
+
+    def step(
+        self, intent: str, probability: float, oos_score: float, *, lm_ready: bool, described: bool = False, foreign: bool = False
+    ) -> Step:
+        """Choose the next step from the best label, its probability and the out-of-scope score.
 
         The student may not guess at a language that it does not read (`foreign`), and a label that it has no examples of (`described`) is
         the LM's to judge; without one the student takes it only when sure.
@@ -71,7 +83,7 @@ class Policy(Contract):
             return Step.ASK_LM if lm_ready else Step.REFUSE
         if oos_score > self.refuse_above:
             return Step.REFUSE
-        if probability >= self.act_above and not (described and lm_ready):
+        if probability >= self.act_from(intent) and not (described and lm_ready):
             return Step.ACT
         if lm_ready:
             return Step.ASK_LM

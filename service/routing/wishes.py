@@ -139,7 +139,8 @@ def _without(whole: Reading, rest: Reading | None, negated: frozenset[str], firm
         return whole, label not in policy.says_no
     if rest.oos_score > policy.refuse_above:
         return whole, firm and label in negated - set(policy.says_no)
-    surer = probability < policy.act_above <= _best(rest)[1]
+    other, of_other = _best(rest)
+    surer = probability < policy.act_from(label) and of_other >= policy.act_from(other)
     return (rest, False) if label in negated or surer else (whole, False)
 
 

@@ -123,7 +123,7 @@ class Route:
             others=others,
             chosen_beside=choice.secondary_agents,
             depth=admitted.preferences.depth,
-            unsure=router is not None and choice.rung is Rung.STUDENT and router.policy.is_unsure(choice.confidence),
+            unsure=router is not None and choice.rung is Rung.STUDENT and router.policy.is_unsure(choice.intent or "", choice.confidence),
             named=admitted.explicit_agent is not None,
         )
 
@@ -168,7 +168,7 @@ class Route:
 
     async def _by_models(self, admitted: Admitted, understanding: Understanding, router: Router, deadline: Deadline) -> Choice:
         policy, forced = router.policy, admitted.preferences.rung
-        ready = self._predictors is not None and forced != "student" and (forced == "lm" or policy.lm_may_decide(self._lm or ""))
+        ready = self._predictors is not None and forced != "student" and (forced == "lm" or self.lm_may_decide(router))
         if understanding.declined:
             why = "All that the question names is what is not wanted."
             return Choice(Action.CLARIFY, Rung.STUDENT, why, question=f"What would you like instead? {self.offer()}")
@@ -177,7 +177,7 @@ class Route:
             step = Step.ASK_LM
         warnings: tuple[Notice, ...] = ()
         if step is Step.ASK_LM:
-            verdict = await self._ask_lm(admitted, understanding, router, deadline)
+            verdict = await self.ask_lm(admitted, understanding, router, deadline)
             if isinstance(verdict, LMVerdict):
                 return Choice(
                     Action.DISPATCH,
@@ -217,8 +217,8 @@ class Route:
         if understanding.described:
             message = f"{' and '.join(understanding.described)}: no labelled requests, only a description; no risk target is proven."
             warnings += (Notice(code="intent_without_examples", message=message),)
-        elif probability < policy.act_above:
-            message = f"{intent} has probability {probability:.2f}; below {policy.act_above:.2f} no risk target is proven."
+        elif probability < (proven := policy.act_from(intent)):
+            message = f"{intent} has probability {probability:.2f}; below {proven:.2f} no risk target is proven."
             warnings += (Notice(code="low_routing_confidence", message=message),)
         return Choice(Action.DISPATCH, Rung.STUDENT, f"{reading}.", intent, probability, warnings=warnings)
 
@@ -243,7 +243,7 @@ class Route:
 
     def _ask_first(self, choice: Choice, admitted: Admitted, understanding: Understanding, router: Router | None) -> Choice:
         """Ask before work that cannot be undone, unless the user plainly commands it or agrees to it, or the caller decides."""
-        intent, act_above = choice.intent, router.policy.act_above if router else 0.0
+        intent = choice.intent
         if choice.action is not Action.DISPATCH or choice.rung is Rung.CALLER or intent is None:
             return choice
         primary = self._catalog.intent[intent].primary_agent
@@ -257,7 +257,7 @@ class Route:
             _, _, told = admitted.text.partition(" ")  # behind the agent's name
             plain = not commands or plainly_commands(told, commands)
         else:
-            sure = choice.rung is not Rung.STUDENT or choice.confidence >= act_above
+            sure = choice.rung is not Rung.STUDENT or router is None or choice.confidence >= router.policy.act_from(intent)
             agrees = intent in admitted.offered and plainly_agrees(admitted.text, commands)
             plain = sure and not understanding.carried and (agrees or plainly_commands(admitted.text, commands))
         if plain:
@@ -275,7 +275,12 @@ class Route:
         intent = self._catalog.intent_of(agent) or self._catalog.fallback_intent
         return Choice(Action.DISPATCH, Rung.SAFE_DEFAULT, rationale, intent, 0.0, agent, warnings=(warning,))
 
-    async def _ask_lm(self, admitted: Admitted, understanding: Understanding, router: Router, deadline: Deadline) -> LMVerdict | LMFailure:
+    def lm_may_decide(self, router: Router) -> bool:
+        """Say whether there is an LM, and this router lets it decide what the student is unsure of."""
+        return self._predictors is not None and router.policy.lm_may_decide(self._lm or "")
+
+    async def ask_lm(self, admitted: Admitted, understanding: Understanding, router: Router, deadline: Deadline) -> LMVerdict | LMFailure:
+        """Ask the LM about a request that the student has read."""
         if self._predictors is None:
             return LMFailure(reason="not_configured", detail="no LM is configured (POINTSMAN_LM)")
         timeout = deadline.left - LM_RESERVE
@@ -309,7 +314,8 @@ class Route:
 
 def _step(policy: Policy, understanding: Understanding, *, lm_ready: bool) -> Step:
     described, foreign = bool(understanding.described), understanding.language is not None
-    return policy.step(understanding.confidence, understanding.oos_score, lm_ready=lm_ready, described=described, foreign=foreign)
+    intent = next(iter(understanding.intents), "")
+    return policy.step(intent, understanding.confidence, understanding.oos_score, lm_ready=lm_ready, described=described, foreign=foreign)
 
 
 def _not_carried_out(left: tuple[str, ...]) -> tuple[Notice, ...]:

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from optimizers.dataset import Row, read_rows
 from optimizers.evaluate import Figure
-from optimizers.lm_meter import Meter, Price, metered
+from optimizers.lm_meter import Meter, metered
 from optimizers.paired import compare
 from optimizers.policy import fit_policy, read_held_out
 from optimizers.program_search import TRAINING, VALIDATION, Search, answer_all, find_better
@@ -33,6 +33,7 @@ from optimizers.search_watch import Watch
 from optimizers.student import fit
 from optimizers.trainee import TASKS, Trainee, example_of
 from service.adapters.lm_client import make_lm
+from service.adapters.lm_price import Price
 from service.adapters.local_lm import SLOTS, LocalLM
 from service.catalog.loader import load_catalog
 from service.catalog.model import Catalog

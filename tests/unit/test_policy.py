@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from optimizers.dataset import Row
-from optimizers.policy import ACCEPTED_IN_SCOPE, HeldOut, act_threshold, fit_policy, read_held_out
+from optimizers.policy import ACCEPTED_IN_SCOPE, HeldOut, act_threshold, acts_alone, fit_policy, read_held_out
 from optimizers.student import fit
 from service.routing.encoder import Encoder
 from service.routing.policy import Policy, Step
@@ -32,12 +32,12 @@ STEPS = {
 @pytest.mark.parametrize(("probability", "oos_score", "lm_ready", "step"), STEPS.values(), ids=STEPS)
 def test_the_step_follows_the_thresholds(probability: float, oos_score: float, lm_ready: bool, step: Step) -> None:
     """Refuse, act, ask the LM, or ask the user, in this order."""
-    assert POLICY.step(probability, oos_score, lm_ready=lm_ready) is step
+    assert POLICY.step("gap_analysis", probability, oos_score, lm_ready=lm_ready) is step
 
 
 def test_a_threshold_above_one_never_acts_alone() -> None:
     """1.01 is out of reach for a probability of 1."""
-    assert POLICY.model_copy(update={"act_above": 1.01}).step(1.0, 0.0, lm_ready=True) is Step.ASK_LM
+    assert POLICY.model_copy(update={"act_above": 1.01}).step("gap_analysis", 1.0, 0.0, lm_ready=True) is Step.ASK_LM
 
 
 @given(low=st.floats(0.0, 1.0), high=st.floats(0.0, 1.0), oos_score=st.floats(0.0, 1.0), lm_ready=st.booleans())
@@ -45,8 +45,8 @@ def test_a_surer_student_is_never_trusted_less(low: float, high: float, oos_scor
     """What acts at a probability acts at every higher one."""
     low, high = sorted((low, high))
 
-    if POLICY.step(low, oos_score, lm_ready=lm_ready) is Step.ACT:
-        assert POLICY.step(high, oos_score, lm_ready=lm_ready) is Step.ACT
+    if POLICY.step("gap_analysis", low, oos_score, lm_ready=lm_ready) is Step.ACT:
+        assert POLICY.step("gap_analysis", high, oos_score, lm_ready=lm_ready) is Step.ACT
 
 
 LMS = {
@@ -178,6 +178,7 @@ def held_out(rows: int = 2_000, *, outside: int = 300) -> HeldOut:
         np.concatenate([correct, np.zeros(outside, bool)]),
         np.concatenate([generator.beta(1.0, 8.0, rows), generator.beta(8.0, 1.0, outside)]),
         np.concatenate([np.ones(rows, bool), np.zeros(outside, bool)]),
+        np.full(rows + outside, "gap_analysis"),
     )
 
 
@@ -200,7 +201,8 @@ def test_what_is_refused_is_no_part_of_the_risk() -> None:
     policy = fit_policy(data)
 
     through = data.oos_score <= policy.refuse_above
-    acted = through & (data.probability >= policy.act_above)
+    acted = acts_alone(data, policy)
+    assert not (acted & ~through).any()
     assert policy.act_above <= 1.0
     assert (~data.correct[acted]).mean() <= policy.risk_target
     assert policy.coverage == pytest.approx(acted.sum() / through.sum())

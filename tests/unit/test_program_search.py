@@ -6,13 +6,14 @@ from pathlib import Path
 import dspy
 import pytest
 
-from optimizers.lm_meter import LMTooUnreliable, Meter, Price, Spent, metered
+from optimizers.lm_meter import LMTooUnreliable, Meter, Spent, metered
 from optimizers.order import Wish
 from optimizers.program_job import Estimate
 from optimizers.program_search import SEARCHES, Search, answer_all, find_better
 from optimizers.response_cache import answers_kept, no_answers_kept
 from optimizers.search_watch import Watch
 from optimizers.trainee import TASKS, Trainee, example_of
+from service.adapters.lm_price import Price
 from signatures.inventory import ModelClass
 from signatures.program import RoutingProgram
 from signatures.prompting import Model, style_for

@@ -51,6 +51,7 @@ class Source:
         self.looks = list(looks)
         self.versions = {"1": a_router("1"), "2": a_router("2"), **(versions or {})}
         self.named = Noted()
+        self.back: frozenset[str] = frozenset()
         self.candidates: list[NotedCandidate | None] = [None]
         self.kept: list[str] = []
         self.loads = 0
@@ -77,6 +78,10 @@ class Source:
         """Give what version 2 loads as."""
         self.loads += 1
         return _give(self.versions["2"])
+
+    def given_back(self, version: str) -> frozenset[str]:
+        """Give what a version's student was seen to have given back."""
+        return self.back
 
     def keep(self, router: Router) -> None:
         """Write down what serves."""
@@ -136,6 +141,28 @@ async def test_what_the_registry_names_replaces_the_last_good_version() -> None:
     assert programs.current is not None
     assert programs.current.version == "2"
     assert tried(events) == [RouterTried("1", served=True), RouterTried("2", served=True)]
+
+
+async def test_what_the_student_has_given_back_is_the_lms_from_then_on_and_can_be_taken_again() -> None:
+    """The version stays; each request that begins later has the new policy."""
+    source = Source(a_router("1"), names("1"))
+    source.back = frozenset({"gap_analysis"})
+    seen: list[frozenset[str]] = []
+
+    def until(follower: Follower) -> bool:
+        router = follower.programs.current
+        if router is not None and (not seen or seen[-1] != router.policy.given_back):
+            seen.append(router.policy.given_back)
+        if len(seen) > 1:
+            source.back = frozenset()
+        return len(seen) > 2
+
+    programs, _, events = await follow(source, until)
+
+    assert seen == [frozenset(), frozenset({"gap_analysis"}), frozenset()]
+    assert programs.current is not None
+    assert programs.current.version == "1"
+    assert tried(events) == [RouterTried("1", served=True)]
 
 
 async def test_a_version_is_told_the_catalogues_intents() -> None:

@@ -16,6 +16,7 @@ from optimizers.search_watch import Searched, Trial
 from optimizers.trial import Trial as CourtTrial
 from optimizers.trial import hold
 from service.contracts.model import JsonObject
+from tests.unit.turns import a_router
 
 SCRIPT = "<script>alert(1)</script>"
 RIGHT = ["invoices"] * 60 + ["refunds"] * 60
@@ -44,9 +45,11 @@ def a_page() -> str:
     spent = Spent(812, 3, 120_000, 9_000, 0.25)
     trials = [Trial(0.5, 100, True, 60.0, spent), Trial(0.7, 35, False, 80.0, spent), Trial(0.64, 100, True, 140.0, spent)]
     searched = Searched(Wish("routing", "miprov2"), "local/small", trials, spent, {"intent": OLD}, {"intent": NEW}, "812 calls are made")
-    held_out = HeldOut(np.linspace(0.1, 0.99, 50), np.arange(50) > 10, np.zeros(50), np.ones(50, bool))
+    held_out = HeldOut(np.linspace(0.1, 0.99, 50), np.arange(50) > 10, np.zeros(50), np.ones(50, bool), np.full(50, "gap"))
     dataset: JsonObject = {"labelled": 120, "observations": {"train": 80, "validation": 10, "test": 10}, "sha256": "a" * 64}
-    return write_run_report(verdict, COMPARED, {"accuracy": Figure.share(9, 10)}, dataset, held_out=held_out, searched=searched)
+    return write_run_report(
+        verdict, COMPARED, {"accuracy": Figure.share(9, 10)}, dataset, held_out=held_out, policy=a_router().policy, searched=searched
+    )
 
 
 def test_changes_are_what_became_right_or_wrong() -> None:
@@ -76,7 +79,7 @@ def test_the_page_shows_all_that_led_to_the_verdict() -> None:
         "-Judge what is wanted.",
     ):
         assert said in page, said
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
 
 
 def test_nothing_of_the_data_becomes_markup() -> None:
