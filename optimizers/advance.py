@@ -25,7 +25,7 @@ def begin_trying(registry: MlflowRegistry, number: str, findings: tuple[Finding,
     """Have services try a version in the step that its hearing waits for."""
     waiting = next(f.step for f in findings if f.found is Found.PENDING)
     stage = next(stage for stage, step in TRIED_IN.items() if step is waiting)
-    registry.try_out(number, stage, rules.canary_share if waiting is Step.CANARY else 0.0)
+    registry.try_out(number, stage, rules.canary_share if waiting is Step.CANARY else 0.0, rules.canary_most_worse)
 
 
 def pending_steps(rules: Rules) -> list[Finding]:
@@ -49,6 +49,8 @@ def advance(registry: MlflowRegistry, log: RolloutLog, mlflow_uri: str) -> Verdi
         before = Verdict.model_validate_json(text)
     except ValidationError as exc:
         raise ConfigurationError(f"The verdict on version {tried.number} cannot be read: {exc}") from exc
+    if champion != before.champion:
+        return _overtaken(registry, before, champion)
     found = _look(tried, champion, log, before.rules)
     findings = tuple(found if one.step is found.step else one for one in before.findings)
     ruling, reason = rule(findings, before.rules)
@@ -61,8 +63,17 @@ def advance(registry: MlflowRegistry, log: RolloutLog, mlflow_uri: str) -> Verdi
     registry.dismiss(tried.number)
     version = registry.version(tried.number)
     if ruling is Ruling.PROMOTE and version is not None:
-        registry.promote(tried.number)
+        registry.promote(tried.number, over=champion)
         remember(mlflow_uri, version)
+    return verdict
+
+
+def _overtaken(registry: MlflowRegistry, before: Verdict, champion: str) -> Verdict:
+    """Reject a challenger that was tried against a version which is champion no more: what was found says nothing of the one that is."""
+    reason = f"It was tried against version {before.champion}; meanwhile version {champion} became champion. Run optimize again."
+    verdict = before.model_copy(update={"ruling": Ruling.REJECT, "reason": reason, "decided_at": datetime.now(UTC)})
+    registry.dismiss(before.challenger)
+    registry.record(before.challenger, Ruling.REJECT.value, {VERDICT: verdict.model_dump_json(indent=2)})
     return verdict
 
 

@@ -55,9 +55,12 @@ class Case:
         """Return the golden requests, where they are enough to try a challenger on."""
         return golden_trial(self.golden, self.serves) if len(self.golden) >= self.order.rules.least_test else None
 
-    def logged_trial(self) -> Trial | None:
-        """Return the logged requests that the champion was not fitted on, where there are any. Received ones teach; they do not judge."""
-        trial = logged_trial(self.dataset.observations, self.serves).without(self.seen)
+    def logged_trial(self, asked: frozenset[str] = frozenset()) -> Trial | None:
+        """Return the logged requests that the champion was not fitted on, where there are any. Received ones teach; they do not judge.
+
+        `asked` are the keys of further texts that must not test.
+        """
+        trial = logged_trial(self.dataset.witnessed, self.serves).without(self.seen | asked)
         return trial if len(trial) else None
 
 
@@ -84,7 +87,7 @@ def open_case(order: Order, catalog: Catalog, progress: Progress) -> Case:
     progress("reading the signals")
     scrub = Scrubber()
     log = SignalLog(order.database_url)
-    received = list(observe(log.received(since=order.since), scrub))
+    received = list(observe(log.received(since=order.since), scrub, received=True))
     seen |= _keys_of(received)
     dataset = build_snapshot([*observe(log.batches(since=order.since), scrub), *received], labelled, {row.key for row in golden}, scrub)
     serves = {intent.name: intent.primary_agent for intent in catalog.intents}
@@ -97,6 +100,5 @@ def _keys_of(observed: Sequence[Observed]) -> frozenset[str]:
 
 def data_of(registry: MlflowRegistry, version: RegisteredVersion) -> tuple[list[Row], frozenset[str]]:
     """Return the labelled requests that a version was fitted on, and the keys of everything else that it was; nothing, if it has none."""
-    run = next(one.run_id for one in registry.versions() if one.number == version.number)
-    folder = registry.fetch_artifact(run, DATASET)
+    folder = registry.fetch_artifact(registry.run_of(version.number), DATASET)
     return read_fitted_on(folder) if folder is not None else ([], frozenset())

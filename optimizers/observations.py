@@ -36,6 +36,7 @@ SCHEMA = pa.schema(
         ("alternative", pa.string()),  # the intent that exploration would have chosen otherwise
         ("reward", pa.float64()),
         ("router_version", pa.string()),
+        ("received", pa.bool_()),  # said to have happened elsewhere; it teaches and brings no evidence
     ]
 )
 Scrub = Callable[[str, Iterable[str]], str]
@@ -50,8 +51,8 @@ class Observed:
     left_out: Counter[str]
 
 
-def observe(batches: Iterable[pa.RecordBatch], scrub: Scrub) -> Iterator[Observed]:
-    """Yield the observations of each batch of `SignalLog.batches`, their texts scrubbed."""
+def observe(batches: Iterable[pa.RecordBatch], scrub: Scrub, *, received: bool = False) -> Iterator[Observed]:
+    """Yield the observations of each batch of `SignalLog.batches` or, `received`, of `SignalLog.received`, their texts scrubbed."""
     scrubbed: dict[str, str] = {}
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in batch.schema.names]
@@ -63,7 +64,7 @@ def observe(batches: Iterable[pa.RecordBatch], scrub: Scrub) -> Iterator[Observe
             if reason is not None:
                 left_out[reason] += 1
                 continue
-            found.append(_observation(signal, scrub, scrubbed))
+            found.append((*_observation(signal, scrub, scrubbed), received))
         values_of = zip(*found, strict=True) if found else ((),) * len(SCHEMA)
         arrays = [pa.array(values, field.type) for values, field in zip(values_of, SCHEMA, strict=True)]
         yield Observed(pa.record_batch(arrays, schema=SCHEMA), left_out)

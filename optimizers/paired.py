@@ -52,7 +52,7 @@ def compare(champion: Flags, challenger: Flags, weight: Array | None = None) -> 
     of the weighted difference, which for gains that are few and heavy find a challenger better too seldom rather than too often.
     """
     n, gained, lost = len(champion), int((challenger & ~champion).sum()), int((champion & ~challenger).sum())
-    if weight is not None and not (weight == 1.0).all():
+    if weight is not None and n and not (weight == weight[0]).all():
         return _compare_weighted(champion, challenger, weight, gained, lost)
     size = n + 2
     middle = (gained - lost) / size
@@ -77,7 +77,7 @@ def _compare_weighted(champion: Flags, challenger: Flags, weight: Array, gained:
     difference = float((weight * change).sum() / total)
     error = float(np.sqrt(n / (n - 1) * ((weight * (change - difference)) ** 2).sum()) / total) if n > 1 else 1.0
     reach = float(t.ppf(0.5 + CONFIDENCE / 2, max(1, n - 1))) * error
-    chance = float(t.sf(difference / error, max(1, n - 1))) if error > 0.0 else 1.0
+    chance = float(t.sf(difference / error, max(1, n - 1))) if error > 0.0 else None  # all gained, or all lost: the exact test says it
     return Paired(
         n=n,
         champion=float((weight * champion).sum() / total),
@@ -86,8 +86,8 @@ def _compare_weighted(champion: Flags, challenger: Flags, weight: Array, gained:
         lost=lost,
         low=max(-1.0, difference - reach),
         high=min(1.0, difference + reach),
-        p_better=chance if gained + lost else 1.0,
-        p_worse=1.0 - chance if gained + lost else 1.0,
+        p_better=_chance(gained, lost) if chance is None else chance,
+        p_worse=_chance(lost, gained) if chance is None else 1.0 - chance,
     )
 
 

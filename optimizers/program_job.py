@@ -12,6 +12,7 @@ import numpy as np
 
 from optimizers.case import Case, Progress, open_case
 from optimizers.court import Comparison
+from optimizers.dataset import Row
 from optimizers.evaluate import Figure
 from optimizers.job import SEED, Made, register
 from optimizers.lm_meter import Meter, OverBudget, Spent, metered
@@ -109,6 +110,11 @@ class _Questions:
     validation: Sequence[Asked]
     proving: Sequence[Asked]
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys (`Row.key`) of their texts."""
+        return frozenset(Row(one.question.query, "").key for one in (*self.train, *self.validation, *self.proving))
+
 
 def estimate_programs(order: Order, wish: Wish, endpoints: Endpoints, encoder: Encoder, catalog: Catalog, progress: Progress) -> Estimate:
     """Return what `optimize_programs` would ask for, by running its search on an LM that asks nobody; see there for errors."""
@@ -146,7 +152,7 @@ def optimize_programs(
             policy, figures = _prove(questions.proving, before, after, champion.policy, endpoints)
             progress("the court: trying the challenger against the champion")
             programs = {**champion.programs, **after.states()}
-            compared = _compare(case, champion, policy, before, after, endpoints)
+            compared = _compare(case, champion, questions, policy, before, after, endpoints)
         except OverBudget as exc:
             raise NotDone(f"The budget ended before the challenger was proven: {exc}. Nothing was registered. Raise the budget.") from exc
     made = Made(champion.student, policy, case.labelled, programs, endpoints.light.model)
@@ -180,7 +186,8 @@ def _estimate(case: Case, champion: _Champion, questions: _Questions, wish: Wish
         after, _ = find_better(wish.optimizer, _search(wish, questions, models, endpoints, case.catalog), before, watch)
         searching = meter.spent
         _prove(questions.proving, before, after, champion.policy, endpoints)
-        _compare(case, champion, champion.policy.model_copy(update={"trusted_lms": (endpoints.primary.model,)}), before, after, endpoints)
+        trusting = champion.policy.model_copy(update={"trusted_lms": (endpoints.primary.model,), "kept_out_lms": ()})
+        _compare(case, champion, questions, trusting, before, after, endpoints)
     return Estimate(len(questions.train) + len(questions.validation) + len(questions.proving), searching, meter.spent)
 
 
@@ -234,7 +241,7 @@ def _prove(
     right = {
         name: _right(answer_all(program, questions, endpoints.threads), proving) for name, program in (("before", before), ("after", after))
     }
-    student = np.array([one.question.options[0].intent == one.intent for one in proving])
+    student = np.array([one.question.options[0].name == one.agent for one in proving])
     figures = {f"lm_unsure_accuracy_{name}": Figure.share(int(of.sum()), len(of)) for name, of in right.items()}
     figures["student_unsure_accuracy"] = Figure.share(int(student.sum()), len(student))
     against = compare(student, right["after"])
@@ -246,10 +253,15 @@ def _prove(
     return policy.model_copy(update={"trusted_lms": tuple(sorted(trusted)), "kept_out_lms": tuple(sorted(kept_out))}), figures
 
 
-def _compare(case: Case, champion: _Champion, policy: Policy, before: Trainee, after: Trainee, endpoints: Endpoints) -> Comparison | None:
-    """Try both cascades: where the policy asks the LM and lets it decide, its choice counts, else the student's."""
+def _compare(
+    case: Case, champion: _Champion, questions: _Questions, policy: Policy, before: Trainee, after: Trainee, endpoints: Endpoints
+) -> Comparison | None:
+    """Try both cascades: where the policy asks the LM and lets it decide, its choice counts, else the student's.
+
+    No question of the search or of the proof is among the logged requests that it is tried on.
+    """
     golden = case.golden_trial()
-    trial = golden if golden is not None else case.logged_trial()
+    trial = golden if golden is not None else case.logged_trial(questions.keys)
     if trial is None:
         return None
     encodings = champion.student.encoder.encode_many(list(trial.texts))

@@ -111,7 +111,7 @@ def find_better(name: str, search: Search, trainee: Trainee, watch: Watch) -> tu
     Raises:
         LMTooUnreliable: the LM failed too often, so no score means anything.
     """
-    ended = None
+    ended, watch.whole = None, min(len(search.validation), VALIDATION[search.auto])
     with _quiet(), dspy.context(callbacks=[watch], adapter=CompactAdapter(), lm=search.writer, disable_history=True):
         random.seed(search.seed)
         try:
@@ -119,13 +119,16 @@ def find_better(name: str, search: Search, trainee: Trainee, watch: Watch) -> tu
         except OverBudget as exc:
             ended = str(exc)
             found = watch.best if watch.best is not None else trainee
+    if any(len(one.signature.instructions) > LONGEST_INSTRUCTION for one in found.predictors()):
+        return trainee, f"the best instruction is longer than {LONGEST_INSTRUCTION} characters, which every request would have to read"
     return found, ended
 
 
 def _showing_best(search: Search, trainee: Trainee) -> Trainee:
-    """Return the program showing as many of a question's nearest examples as it does best with; of equals the most.
+    """Return the program showing as many of a question's nearest examples as it does best with, and the likeliest option or not.
 
-    A small model copies what it sees, so a third example that is wrong costs it more than a large one.
+    Of equals the most, and without. A small model copies what it sees: a third example that is wrong costs it more than a large one,
+    and the student's own reading, which it may contradict, helps it more.
     """
     tried = [trainee, *(trainee.showing(most) for most in FEWER_EXAMPLES)]
     evaluate = dspy.Evaluate(
@@ -136,7 +139,9 @@ def _showing_best(search: Search, trainee: Trainee) -> Trainee:
         failure_score=0.0,
     )
     scores = [evaluate(one).score for one in tried]
-    return tried[scores.index(max(scores))]
+    best = tried[scores.index(max(scores))]
+    telling = best.telling_reading()
+    return telling if evaluate(telling).score > max(scores) else best
 
 
 def answer_all(trainee: Trainee, questions: Sequence[LMQuestion], threads: int) -> list[dspy.Prediction | None]:

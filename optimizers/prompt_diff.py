@@ -26,6 +26,8 @@ def _lines(state: JsonObject | None) -> Iterator[str]:
         yield from (part for part in SENTENCE.split(" ".join(str(signature.get("instructions", "")).split())) if part)
     if state.get("examples") is not None:
         yield f"Shows the {state['examples']} nearest examples at most."
+    if state.get("first_reading"):
+        yield "Shows the likeliest option so far as one more example."
     for demo in demos if isinstance(demos, list) else ():
         if isinstance(demo, dict):
             yield " | ".join(

@@ -16,7 +16,7 @@ from optimizers.regions import live_regions
 from optimizers.regions_cli import as_json as regions_as_json
 from optimizers.regions_cli import show_regions, write_regions
 from optimizers.ruling import Verdict
-from service.adapters.mlflow_registry import ListedVersion, MlflowRegistry, RegisteredVersion
+from service.adapters.mlflow_registry import ROLLED_BACK, ListedVersion, MlflowRegistry, RegisteredVersion
 from service.adapters.region_log import RegionLog
 from service.adapters.router_source import remember
 from service.errors import ConfigurationError, StoreUnavailable
@@ -108,7 +108,7 @@ def promote(number: Number) -> None:
 def rollback() -> None:
     """Make the champion before this one champion again."""
     registry, uri = _registry()
-    was, now = _or_exit(registry.rollback)
+    was, now = _or_exit(lambda: registry.rollback(ROLLED_BACK, "Left by hand."))
     version, _ = _read(registry, now)
     remember(uri, version)
     out.print(f"Version {now} is champion again, in place of {was}.", highlight=False)

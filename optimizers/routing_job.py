@@ -102,6 +102,9 @@ def hear(
     shown = [judge_integrity(_problems(challenger, order, encoder)), judge_test(compared, order.rules), judge_off_policy(rewarded)]
     findings = [*shown, *pending_steps(order.rules)]
     verdict = _decide(findings, order.rules, case.champion, challenger)
+    if verdict.ruling is Ruling.WAIT and (busy := _tried_already(case, challenger)) is not None:
+        reason = f"Version {busy} is being tried already, and one is tried at a time. Run optimize again when that one has been ruled on."
+        verdict = verdict.model_copy(update={"ruling": Ruling.REJECT, "reason": reason})
     if verdict.ruling is Ruling.PROMOTE and (now := case.registry.champion_number()) != case.champion.number:
         raise NotDone(
             f"Version {challenger.number} is better than version {case.champion.number}, but meanwhile version {now} became champion. "
@@ -114,7 +117,7 @@ def hear(
     if verdict.ruling is Ruling.WAIT:
         begin_trying(case.registry, challenger.number, verdict.findings, order.rules)
     if verdict.ruling is Ruling.PROMOTE:
-        case.registry.promote(challenger.number)
+        case.registry.promote(challenger.number, over=case.champion.number)
         remember(order.mlflow_uri, challenger)
     return Hearing(case.champion.number, challenger, dataset, figures, verdict)
 
@@ -148,7 +151,7 @@ def _look_back(case: Case, fitted: Fit, challenger: Routing) -> OffPolicy | None
 
     As in the trial, a request that it was fitted on is read as it would be without the requests of its session.
     """
-    observations = case.dataset.observations
+    observations = case.dataset.witnessed
     if not pc.any(pc.less(observations["propensity"], 1.0)).as_py():
         return None
     observations = observations.slice(max(0, len(observations) - MOST_LOOKED_BACK))
@@ -163,6 +166,14 @@ def _look_back(case: Case, fitted: Fit, challenger: Routing) -> OffPolicy | None
         return challenger.serves.get(held_out[text], "") if text in held_out else choices[unique[text]]
 
     return estimate_challenger(observations, challenger.serves, [readings[unique[text]] for text in texts], chosen)
+
+
+def _tried_already(case: Case, challenger: RegisteredVersion) -> str | None:
+    """Return another version that is tried against the same champion: a job every night must not end every trial."""
+    tried = case.registry.tried()
+    text = case.registry.verdict(tried.number) if tried is not None and tried.number != challenger.number else None
+    same = text is not None and Verdict.model_validate_json(text).champion == case.champion.number
+    return tried.number if tried is not None and same else None
 
 
 def _problems(version: RegisteredVersion, order: Order, encoder: Encoder) -> list[str]:

@@ -67,12 +67,14 @@ class Watch(BaseCallback):  # type: ignore[misc]  # dspy is untyped
     Attributes:
         trials: in order; the first is the program as it was.
         best: the program with the best score on all validation questions; of equals the first.
+        whole: how many validation questions there are; a trial on fewer cannot win.
     """
 
     def __init__(self, meter: Meter, tell: Callable[[str], None], expected_calls: int | None) -> None:
         self._meter, self._tell, self._expected = meter, tell, expected_calls
         self._began = time.monotonic()
         self._running: dict[str, Mapping[str, Any]] = {}
+        self.whole = 0
         self.trials: list[Trial] = []
         self.best: dspy.Module | None = None
 
@@ -86,7 +88,7 @@ class Watch(BaseCallback):  # type: ignore[misc]  # dspy is untyped
         tried = self._running.pop(call_id)
         if outputs is None:
             return
-        full = (tried.get("callback_metadata") or {}).get("metric_key") != "eval_minibatch"
+        full = len(tried["devset"]) >= self.whole
         score = outputs.score / 100
         if full and score > self.score:
             self.best = tried["program"].deepcopy()

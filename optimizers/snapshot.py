@@ -56,6 +56,11 @@ class Snapshot:
         """Return the observations of some splits."""
         return self.observations.filter(pc.is_in(self.observations["split"], pa.array(splits, pa.int8())))
 
+    @property
+    def witnessed(self) -> pa.Table:
+        """The observations of what happened here: evidence, where what others said they saw is none."""
+        return self.observations.filter(pc.invert(self.observations["received"]))
+
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of everything in it, whatever the order of the rows."""

@@ -11,8 +11,11 @@ from optimizers.questions import Asked
 from service.contracts.lm import LMQuestion
 from service.contracts.model import JsonObject
 from signatures.inventory import INVENTORY, ModelClass
-from signatures.program import SHOWN, RoutingProgram
+from signatures.program import READING, SHOWN, RoutingProgram
 from signatures.prompting import Model
+from signatures.quoting import quote
+
+LONGEST_SHOWN = 300  # characters of a text in a prompt that asks for a better instruction
 
 Right = Callable[[dspy.Example, dspy.Prediction], bool]
 
@@ -50,21 +53,30 @@ class Trainee(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             return RoutingProgram(models).load_programs(programs)
 
         self._program = program
-        self.shown = dict(program().shown)
+        self.shown, self.tells_reading = dict(program().shown), program().tells_reading
         for name in self._names:
             setattr(self, name, getattr(program(), name))
 
     def forward(self, question: LMQuestion) -> dspy.Prediction:
         """Answer one question."""
         program = self._program()
-        program.shown = self.shown
+        program.shown, program.tells_reading = self.shown, self.tells_reading
         for name in self._names:
             setattr(program, name, getattr(self, name))
         return asyncio.run(program.acall(question=question))
 
     def states(self) -> dict[str, JsonObject]:
         """Return the predictors' states by signature name, with the fields of the signature alone: what a router version stores."""
-        return {name: {**_state(getattr(self, name)), SHOWN: self.shown.get(name)} for name in self._names}
+        return {
+            name: {**_state(getattr(self, name)), SHOWN: self.shown.get(name), READING: name == "intent" and self.tells_reading}
+            for name in self._names
+        }
+
+    def telling_reading(self) -> "Trainee":
+        """Return a copy that tells the LM which option is the likeliest so far."""
+        copy: Trainee = self.deepcopy()
+        copy.tells_reading = True
+        return copy
 
     def showing(self, most: int) -> "Trainee":
         """Return a copy whose first predictor shows at most so many of a question's examples."""
@@ -77,7 +89,7 @@ class _Example(dspy.Example):  # type: ignore[misc]  # dspy is untyped
     """An example that shows itself in a line: an optimizer prints them into prompts."""
 
     def __repr__(self) -> str:
-        return f"query: {self.query} | intent: {self.intent} | agent: {self.primary_agent}"
+        return f"query: {quote(self.query, LONGEST_SHOWN)} | intent: {self.intent} | agent: {self.primary_agent}"
 
 
 def example_of(asked: Asked) -> dspy.Example:

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from service.adapters.http_agents import HttpAgents
 from service.adapters.region_log import RegionLog
+from service.adapters.registry_rollback import REGISTRY
 from service.adapters.registry_watch import DATABASE
 from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import CHAMPION_NOTE, RouterSource
@@ -289,9 +290,9 @@ async def _start_watcher(settings: Settings) -> None:
     if CHAMPION_NOTE.is_file():
         await asyncio.sleep(WATCH_LATER)
     while True:
-        command = (sys.executable, "-m", "service.adapters.registry_watch", settings.mlflow_uri, str(settings.rollback_margin))
-        store = {DATABASE: settings.database_url}  # it may hold a password, which a command line would show
-        watcher = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=os.environ | store)
+        command = (sys.executable, "-m", "service.adapters.registry_watch", str(settings.rollback_margin))
+        told = {DATABASE: settings.database_url, REGISTRY: settings.mlflow_uri}  # passwords, maybe: a command line would show them
+        watcher = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=os.environ | told)
         try:
             await watcher.wait()
         finally:

@@ -1,10 +1,11 @@
 """Going back to the champion before, from inside the service: another process does it, since the registry's client is slow to import."""
 
 import asyncio
+import os
 import sys
 from contextlib import suppress
 
-from service.adapters.registry_rollback import NOTHING
+from service.adapters.registry_rollback import NOTHING, REGISTRY
 from service.contracts.surface import RolledBack
 from service.errors import NothingToRollBack, RegistryUnavailable
 
@@ -28,13 +29,13 @@ class Rollback:
         if self._one.locked():
             raise NothingToRollBack("Another request is going back at this moment. See where it led: GET /readyz")
         async with self._one:
-            command = (sys.executable, "-m", "service.adapters.registry_rollback", self._uri)
-            process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+            command, pipe = (sys.executable, "-m", "service.adapters.registry_rollback"), asyncio.subprocess.PIPE
+            process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=os.environ | {REGISTRY: self._uri})
             try:
                 async with asyncio.timeout(SECONDS):
                     said, complained = await process.communicate()
             except TimeoutError as exc:
-                raise RegistryUnavailable(f"The registry did not answer within {SECONDS:.0f} s. Try again.") from exc
+                raise RegistryUnavailable(f"The registry did not answer within {SECONDS:.0f} s. Whether it went back: GET /readyz") from exc
             finally:
                 with suppress(ProcessLookupError):
                     if process.returncode is None:

@@ -23,7 +23,7 @@ from signatures.prompting import ROOMY, Model, PromptBudget
 from signatures.quoting import quote, quote_history
 from signatures.routing import MAX_SECONDARY_AGENTS, RATIONALE_CHARACTERS, AgentRouting
 
-SHOWN = "examples"  # the key of a stored state beside those of DSPy
+SHOWN, READING = "examples", "first_reading"  # keys of a stored state beside those of DSPy
 WORTH_BEGINNING = 0.6  # the second call takes about as long as the first: with less than this part of it left, do not begin
 
 
@@ -46,6 +46,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         intent: the predictor of `IntentClassification`.
         routing: the predictor of `AgentRouting`.
         shown: how many of a question's examples a predictor shows, where it is fewer than fit.
+        tells_reading: whether `intent` is told which option is the likeliest so far, as one more example: the question with that label.
     """
 
     def __init__(self, models: Mapping[ModelClass, Model] | None = None, budget: PromptBudget = ROOMY) -> None:
@@ -59,6 +60,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         self.intent = dspy.Predict(IntentClassification)
         self.routing = dspy.Predict(AgentRouting)
         self.shown: dict[str, int] = {}
+        self.tells_reading = False
         self._models = dict(models or {})
         self._budget = budget
 
@@ -80,6 +82,8 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
                 getattr(self, name).load_state({**given, "lm": None, "traces": [], "train": []})
                 if given.get(SHOWN) is not None:
                     self.shown[name] = int(given[SHOWN])
+                if name == "intent":
+                    self.tells_reading = bool(given.get(READING, False))
             except (KeyError, TypeError, ValueError, AttributeError) as exc:
                 raise ValueError(f"the state of program {name!r} cannot be loaded: {exc!r}") from exc
         return self
@@ -163,7 +167,11 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         )
 
     def _examples(self, question: LMQuestion, name: str, most: int) -> Sequence[LabelledExample]:
-        return question.examples[: max(0, min(most, self.shown.get(name, most)))]
+        shown = question.examples[: max(0, min(most, self.shown.get(name, most)))]
+        if name != "intent" or not self.tells_reading:
+            return shown
+        first = question.options[0]
+        return (LabelledExample(text=question.query, intent=first.intent, agent=first.name), *shown)
 
     def _address(self, name: str) -> tuple[PromptBudget, AbstractContextManager[None]]:
         model = self._models.get(INVENTORY[name].model_class)

@@ -4,17 +4,13 @@ A version is a folder of safetensors and JSON (`signatures/artifact.py`), never 
 """
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
+from typing import TYPE_CHECKING
 
-from sqlalchemy.exc import SQLAlchemyError
-
+from service.adapters.mlflow_client import local_path, may_exist, open_client, readable, sqlite_path, told
 from service.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -29,22 +25,18 @@ CHALLENGER = "challenger"
 PREVIOUS = "previous"
 CANDIDATE = "candidate"  # the challenger that is tried beside the champion
 RULING = "ruling"  # the tag that says what the court made of a version
-STAGE, SHARE, SINCE = "stage", "share", "stage_since"  # the tags of a candidate: how it is tried, and since when
+STAGE, SHARE, MOST_WORSE, SINCE = "stage", "share", "stage_most_worse", "stage_since"  # the tags of a candidate: how it is tried
 REASON = "ruling_reason"  # the tag that says why, where the verdict does not
 PROMOTED = "promoted_at"  # the tag that says when a version became champion
 VERDICT = "verdict.json"  # the artifact of its run that says why
+TAKEN_BACK, ROLLED_BACK = "taken_back", "rolled_back"  # rulings on a champion that was left: by the service, by a person
+LEFT = (TAKEN_BACK, ROLLED_BACK)
 DIGEST = 36  # characters of a dataset's digest that MLflow keeps
 REPORT = "report.html"  # the same for people, with what led to it
-_ENVIRONMENT = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_ALLOW_MODEL_CODE_EXECUTION": "false",
-    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
-    "LITELLM_LOCAL_MODEL_COST_MAP": "true",
-}
+
+
+class NoWayBack(ConfigurationError):
+    """There is no version to go back to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +58,16 @@ class UsedDataset:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A challenger that is tried beside the champion: in which stage, for which share of the sessions, and since when."""
+    """A challenger that is tried beside the champion: in which stage, for which share of the sessions, and since when.
+
+    `most_worse` is by how much it may be worse before it is stopped.
+    """
 
     number: str
     stage: str
     share: float
     since: datetime
+    most_worse: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,38 +99,42 @@ class MlflowRegistry:
 
     def champion_number(self) -> str | None:
         """Return the number under the alias `champion`, without fetching anything; see `champion`."""
-        if not self._exists():
+        if not may_exist(self.uri):
             return None
         client = self._client()
-        with self._readable() as found:
+        with readable(self.uri) as found:
             found.append(client.get_model_version_by_alias(MODEL, CHAMPION))
         return str(found[0].version) if found else None
 
     def under(self, alias: str) -> RegisteredVersion | None:
         """Return the version under an alias; see `champion`."""
-        if not self._exists():
+        if not may_exist(self.uri):
             return None
         client = self._client()
-        with self._readable() as found:
+        with readable(self.uri) as found:
             version = client.get_model_version_by_alias(MODEL, alias)
             found.append(version)
         return self._fetch(found[0]) if found else None
 
     def version(self, number: str) -> RegisteredVersion | None:
         """Return a version by its number, or None; see `champion`."""
-        if not self._exists():
+        if not may_exist(self.uri):
             return None
         client = self._client()
-        with self._readable() as found:
+        with readable(self.uri) as found:
             found.append(client.get_model_version(MODEL, number))
         return self._fetch(found[0]) if found else None
 
+    def run_of(self, number: str) -> str:
+        """Return the run that made a version that there is."""
+        return str(self._client().get_model_version(MODEL, number).run_id)
+
     def versions(self) -> list[ListedVersion]:
         """Return all versions, the newest first."""
-        if not self._exists():
+        if not may_exist(self.uri):
             return []
         client = self._client()
-        with self._readable() as found:
+        with readable(self.uri) as found:
             aliases: dict[str, list[str]] = {}
             for alias, number in client.get_registered_model(MODEL).aliases.items():
                 aliases.setdefault(str(number), []).append(alias)
@@ -142,47 +142,73 @@ class MlflowRegistry:
         listed = [self._list(client, one, aliases.get(str(one.version), [])) for one in found]
         return sorted(listed, key=lambda one: -int(one.number))
 
-    def promote(self, number: str) -> None:
+    def promote(self, number: str, *, over: str | None = None) -> None:
         """Make a version champion; the champion before it becomes `previous`.
 
+        Args:
+            number: the version.
+            over: the champion that it was tried against, where it was.
+
         Raises:
-            ConfigurationError: there is no such version, or the registry cannot be written.
+            ConfigurationError: there is no such version, another one is champion than `over`, or the registry cannot be written.
         """
         client = self._client()
-        with self._readable() as found:
+        with readable(self.uri) as found:
             found.append(client.get_model_version(MODEL, number))
             aliases = client.get_registered_model(MODEL).aliases
             old = aliases.get(CHAMPION)
+            if over is not None and str(old) != over:
+                raise ConfigurationError(f"Version {old} is champion by now, not {over}. Nothing was changed. See: pointsman routers list")
+            client.set_registered_model_alias(MODEL, CHAMPION, number)  # first: whatever ends this here, a version can be gone back to
+            client.set_model_version_tag(MODEL, number, PROMOTED, datetime.now(UTC).isoformat())
             if old is not None and str(old) != number:
                 client.set_registered_model_alias(MODEL, PREVIOUS, old)
-            client.set_registered_model_alias(MODEL, CHAMPION, number)
-            client.set_model_version_tag(MODEL, number, PROMOTED, datetime.now(UTC).isoformat())
+            if found[0].tags.get(RULING) in LEFT:
+                client.delete_model_version_tag(MODEL, number, RULING)
             for alias in (CHALLENGER, CANDIDATE):
                 if str(aliases.get(alias)) == number:
                     client.delete_registered_model_alias(MODEL, alias)
         if not found:
             raise ConfigurationError(f"There is no router version {number}. See: pointsman routers list")
 
-    def rollback(self) -> tuple[str, str]:
+    def rollback(self, left: str, reason: str) -> tuple[str, str]:
         """Make the version under `previous` champion again; return the number that served and the one that serves now.
 
-        Raises:
-            ConfigurationError: there is no previous version.
-        """
-        champion, previous = self.under(CHAMPION), self.under(PREVIOUS)
-        if champion is None or previous is None:
-            raise ConfigurationError("There is no earlier champion to go back to. See: pointsman routers list")
-        self.promote(previous.number)
-        return champion.number, previous.number
+        Nobody goes back to a version that was itself left: two who go back at once would take turns.
 
-    def try_out(self, number: str, stage: str, share: float) -> None:
+        Args:
+            left: the ruling on the version that is left, of `LEFT`.
+            reason: the sentence that says why.
+
+        Raises:
+            ConfigurationError: there is no previous version, or it was left itself.
+        """
+        if not may_exist(self.uri):
+            raise NoWayBack("There is no router version yet. Make the first with: optimize --bootstrap")
+        client = self._client()
+        with readable(self.uri) as found:
+            aliases = client.get_registered_model(MODEL).aliases
+            found += [str(aliases[alias]) for alias in (CHAMPION, PREVIOUS) if alias in aliases]
+        if len(set(found)) < 2:
+            raise NoWayBack("There is no earlier champion to go back to. See: pointsman routers list")
+        champion, previous = found
+        if self.ruling(previous) in LEFT:
+            raise NoWayBack(
+                f"The champion before version {champion} is version {previous}, and that one was left itself "
+                f"({self.ruling(previous)}). To serve it all the same: pointsman routers promote {previous}"
+            )
+        self.rule(champion, left, reason)
+        self.promote(previous, over=champion)
+        return champion, previous
+
+    def try_out(self, number: str, stage: str, share: float, most_worse: float = 0.0) -> None:
         """Have services try a version beside the champion, from now on and in place of any other."""
         client = self._client()
         before = self.tried()
         if before is not None and before.number != number:
             self.dismiss(before.number)
             self.rule(before.number, "reject", f"Version {number} is tried in its place.")
-        for name, value in ((SHARE, str(share)), (SINCE, datetime.now(UTC).isoformat()), (STAGE, stage)):
+        for name, value in ((SHARE, str(share)), (MOST_WORSE, str(most_worse)), (SINCE, datetime.now(UTC).isoformat()), (STAGE, stage)):
             client.set_model_version_tag(MODEL, number, name, value)
         client.set_registered_model_alias(MODEL, CANDIDATE, number)
 
@@ -194,22 +220,23 @@ class MlflowRegistry:
 
     def tried(self) -> Tried | None:
         """Return the challenger that is tried beside the champion, or None; see `champion`."""
-        if not self._exists():
+        if not may_exist(self.uri):
             return None
         client = self._client()
-        with self._readable() as found:
+        with readable(self.uri) as found:
             found.append(client.get_model_version_by_alias(MODEL, CANDIDATE))
         if not found:
             return None
         tags = found[0].tags
-        return Tried(str(found[0].version), tags[STAGE], float(tags[SHARE]), datetime.fromisoformat(tags[SINCE]))
+        since, most_worse = datetime.fromisoformat(tags[SINCE]), float(tags.get(MOST_WORSE, 0.0))
+        return Tried(str(found[0].version), tags[STAGE], float(tags[SHARE]), since, most_worse)
 
     def promoted(self) -> tuple[str, str, datetime] | None:
         """Return the champion, the one before it, and when it was promoted; None where that is not known."""
-        if not self._exists():
+        if not may_exist(self.uri):
             return None
         client = self._client()
-        with self._readable() as found:
+        with readable(self.uri) as found:
             aliases = client.get_registered_model(MODEL).aliases
             if CHAMPION in aliases and PREVIOUS in aliases:
                 found.append(client.get_model_version(MODEL, aliases[CHAMPION]))
@@ -225,7 +252,7 @@ class MlflowRegistry:
     def ruling(self, number: str) -> str | None:
         """Return the last ruling on a version; see `champion`."""
         client = self._client()
-        with self._readable() as found:
+        with readable(self.uri) as found:
             found.append(client.get_model_version(MODEL, number))
         return found[0].tags.get(RULING) if found else None
 
@@ -240,7 +267,7 @@ class MlflowRegistry:
     def verdict(self, number: str) -> str | None:
         """Return the last verdict on a version as JSON, or None."""
         client = self._client()
-        with self._readable() as found:
+        with readable(self.uri) as found:
             found.append(client.get_model_version(MODEL, number))
         return self.read_artifact(str(found[0].run_id), VERDICT) if found else None
 
@@ -260,26 +287,6 @@ class MlflowRegistry:
         except (MlflowException, OSError):
             return None
 
-    def _exists(self) -> bool:
-        """Say whether there may be a store: reading must not create one."""
-        database = sqlite_path(self.uri)
-        return database is None or database.is_file()
-
-    @contextmanager
-    def _readable(self) -> Iterator[list[Any]]:
-        """Yield a list for what is found; it stays empty where the registry has no such thing, and an error of the store is translated."""
-        from mlflow.exceptions import MlflowException
-
-        found: list[Any] = []
-        try:
-            yield found
-        except SQLAlchemyError as exc:
-            raise ConfigurationError(f"The MLflow registry {self.uri} cannot be read: {exc}") from exc
-        except MlflowException as exc:
-            if exc.error_code not in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
-                raise ConfigurationError(f"The MLflow registry {self.uri} cannot be read: {exc}") from exc
-            found.clear()
-
     def _fetch(self, version: "ModelVersion") -> RegisteredVersion:
         from mlflow.artifacts import download_artifacts
         from mlflow.exceptions import MlflowException
@@ -287,18 +294,21 @@ class MlflowRegistry:
         try:
             folder = download_artifacts(artifact_uri=version.source, tracking_uri=self.uri)
         except (MlflowException, OSError) as exc:
-            raise ConfigurationError(f"Router version {version.version} cannot be fetched from {version.source}: {exc}") from exc
+            raise ConfigurationError(
+                f"Router version {version.version} cannot be fetched from {version.source}: {told(exc, self.uri)}"
+            ) from exc
         return RegisteredVersion(str(version.version), Path(folder))
 
     def _list(self, client: "MlflowClient", version: "ModelVersion", aliases: list[str]) -> ListedVersion:
-        data = client.get_run(str(version.run_id)).data
+        with readable(self.uri) as run:  # it may be gone for good (`mlflow gc`), the version with it or not
+            run.append(client.get_run(str(version.run_id)).data)
         return ListedVersion(
             number=str(version.version),
             aliases=tuple(sorted(aliases)),
             created_at=datetime.fromtimestamp(version.creation_timestamp / 1_000, UTC),
             run_id=str(version.run_id),
-            params=dict(data.params),
-            metrics=dict(data.metrics),
+            params=dict(run[0].params) if run else {},
+            metrics=dict(run[0].metrics) if run else {},
             ruling=version.tags.get(RULING),
         )
 
@@ -344,7 +354,8 @@ class MlflowRegistry:
             client.set_registered_model_alias(MODEL, CHALLENGER, version.version)
         else:
             self.promote(str(version.version))
-        return RegisteredVersion(str(version.version), _local(source) or folder)
+        local = local_path(source)
+        return RegisteredVersion(str(version.version), local) if local is not None else self._fetch(version)
 
     @staticmethod
     def _log_dataset(client: "MlflowClient", run_id: str, source: str, dataset: UsedDataset) -> None:
@@ -368,27 +379,4 @@ class MlflowRegistry:
         return str(client.create_experiment(EXPERIMENT, artifact_location=location))
 
     def _client(self) -> "MlflowClient":
-        for name, text in _ENVIRONMENT.items():
-            os.environ.setdefault(name, text)
-        database = sqlite_path(self.uri)
-        if database is not None:
-            database.parent.mkdir(parents=True, exist_ok=True)
-        from mlflow.exceptions import MlflowException
-        from mlflow.tracking import MlflowClient
-
-        try:
-            return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
-        except (MlflowException, SQLAlchemyError) as exc:
-            raise ConfigurationError(f"The MLflow registry {self.uri} cannot be opened: {exc}") from exc
-
-
-def sqlite_path(uri: str) -> Path | None:
-    """Return the absolute path of a SQLite file's URI, or None for a server."""
-    if not uri.startswith("sqlite:///"):
-        return None
-    return Path(uri.removeprefix("sqlite:///")).absolute()
-
-
-def _local(uri: str) -> Path | None:
-    parsed = urlparse(uri)
-    return Path(unquote(parsed.path)) if parsed.scheme in {"", "file"} else None
+        return open_client(self.uri)

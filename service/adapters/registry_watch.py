@@ -1,4 +1,4 @@
-"""Asks the registry now and then which versions it names, and notes it for the services of this machine: `python -m ... URI MARGIN`.
+"""Asks the registry now and then which versions it names, and notes it for the services of this machine: `python -m ... MARGIN`.
 
 A process of its own: MLflow takes seconds and 200 MB to import, and asking it disturbs requests. It ends with the service that started it
 (its standard input is closed then). Of several in one working folder only one asks; the others wait to take its place. It also watches what
@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from service.adapters.region_log import RegionLog
+from service.adapters.registry_rollback import REGISTRY
 from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import (
     CANDIDATE_NOTE,
@@ -33,7 +34,7 @@ from service.programs import Stage
 
 ASK_SECONDS = 3.0
 GUARD_SECONDS = 10.0
-DATABASE = "POINTSMAN_WATCHED_DATABASE"  # the environment variable that says where the signals are
+DATABASE = "POINTSMAN_WATCHED_DATABASE"  # the environment variable that says where the signals are; `REGISTRY` does so for the versions
 
 
 def watch(uri: str, database: str, margin: float) -> None:
@@ -119,4 +120,4 @@ def _end_with_the_service() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_end_with_the_service, daemon=True).start()
-    watch(sys.argv[1], os.environ[DATABASE], float(sys.argv[2]))
+    watch(os.environ[REGISTRY], os.environ[DATABASE], float(sys.argv[1]))

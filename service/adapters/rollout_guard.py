@@ -5,7 +5,7 @@ Errors, fallbacks and reward are compared at every look, with bounds that hold a
 
 from datetime import UTC, datetime, timedelta
 
-from service.adapters.mlflow_registry import MlflowRegistry
+from service.adapters.mlflow_registry import LEFT, TAKEN_BACK, MlflowRegistry
 from service.adapters.region_log import RegionLog
 from service.adapters.rollout_log import RolloutLog
 from service.programs import Stage
@@ -16,7 +16,7 @@ from signatures.artifact import read_version
 
 PROBATION = timedelta(hours=24)  # how long a new champion is watched, and how far back the one before it is looked at
 WINDOW = timedelta(days=7)  # that a region is judged by
-STOPPED, TAKEN_BACK = "reject", "taken_back"  # rulings
+STOPPED = "reject"  # a ruling
 
 
 def stop_canary(registry: MlflowRegistry, log: RolloutLog) -> str | None:
@@ -24,7 +24,7 @@ def stop_canary(registry: MlflowRegistry, log: RolloutLog) -> str | None:
     tried, champion = registry.tried(), registry.champion_number()
     if tried is None or champion is None or tried.stage != Stage.CANARY.value:
         return None
-    worse, _ = compare_arms(log.arm(champion, since=tried.since), log.arm(tried.number, since=tried.since), 0.0)
+    worse, _ = compare_arms(log.arm(champion, since=tried.since), log.arm(tried.number, since=tried.since), tried.most_worse)
     if not worse:
         return None
     registry.dismiss(tried.number)
@@ -41,13 +41,12 @@ def take_back(registry: MlflowRegistry, log: RolloutLog, margin: float) -> str |
     if promoted is None or margin >= 1.0:
         return None
     number, previous, at = promoted
-    if datetime.now(UTC) - at > PROBATION or registry.ruling(previous) == TAKEN_BACK:
+    if datetime.now(UTC) - at > PROBATION or registry.ruling(previous) in LEFT:
         return None
     worse, _ = compare_arms(log.arm(previous, since=at - PROBATION, until=at), log.arm(number, since=at), margin)
     if not worse:
         return None
-    registry.rollback()
-    registry.rule(number, TAKEN_BACK, f"Taken back after the promotion: {worse}.")
+    registry.rollback(TAKEN_BACK, f"Taken back after the promotion: {worse}.")
     return f"champion_taken_back version={number} now={previous}: {worse}"
 
 

@@ -107,10 +107,10 @@ class RouterSource:
         student = Student.load(version.folder / STUDENT, self._encoder)
         if set(student.practised) != set(content.manifest.label_set):
             raise ConfigurationError(f"Router version {version.number} cannot be served: its labels are not those of its manifest.")
-        for rehearsed in content.manifest.rehearsal:
+        for place, rehearsed in enumerate(content.manifest.rehearsal, 1):
             label, probability = next(iter(student.read(rehearsed.text).probabilities.items()))
             if label != rehearsed.label or abs(probability - rehearsed.probability) > REHEARSAL_TOLERANCE:
-                read = f"it reads {rehearsed.text[:60]!r} as {label} ({probability:.2f}), not as {rehearsed.label}"
+                read = f"it reads text {place} of its manifest's rehearsal as {label} ({probability:.2f}), not as {rehearsed.label}"
                 raise ConfigurationError(f"Router version {version.number} cannot be served: {read} ({rehearsed.probability:.2f}).")
         return Router(version.number, student, policy, dict[str, JsonValue](content.programs))
 

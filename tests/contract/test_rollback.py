@@ -79,6 +79,8 @@ async def test_the_real_one_moves_the_alias_and_the_note(tmp_path: Path, monkeyp
         await roll_back()
     registry.promote("2")
     answer = await roll_back()
+    with pytest.raises(NothingToRollBack, match="pointsman routers promote 2"):
+        await roll_back()
 
     assert (answer, registry.champion_number()) == (RolledBack(was="2", now="1"), "1")
     assert '"version": "1"' in (tmp_path / "var/router/champion.json").read_text()

@@ -1,10 +1,13 @@
 """The registry on a real MLflow store: aliases move together, a verdict stays with its version, and going back is one call."""
 
+import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, PREVIOUS, VERDICT, MlflowRegistry
+from service.adapters.mlflow_client import shown, told
+from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, PREVIOUS, ROLLED_BACK, VERDICT, MlflowRegistry, NoWayBack
 from service.errors import ConfigurationError
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
@@ -30,16 +33,90 @@ def aliases(registry: MlflowRegistry) -> dict[str, str]:
 
 
 def test_promotion_and_rollback_move_the_aliases_together(registry: MlflowRegistry) -> None:
-    """The old champion is kept as `previous`; going back twice is where one was."""
+    """The old champion is kept as `previous`; nobody goes back to the one that was left, but by promoting it."""
     before = aliases(registry)
     registry.promote("3")
     promoted = aliases(registry)
-    went_back = registry.rollback()
+    went_back = registry.rollback(ROLLED_BACK, "Left by hand.")
     back = aliases(registry)
+    with pytest.raises(NoWayBack, match="pointsman routers promote 3"):
+        registry.rollback(ROLLED_BACK, "Left by hand.")
+    left = registry.ruling("3")
+    registry.promote("3")
+    again = (registry.champion_number(), registry.ruling("3"))
+    registry.rollback(ROLLED_BACK, "Left by hand.")
 
     assert before == {CHAMPION: "1", CHALLENGER: "3"}
     assert promoted == {CHAMPION: "3", PREVIOUS: "1"}
     assert (went_back, back) == (("3", "1"), {CHAMPION: "1", PREVIOUS: "3"})
+    assert (left, again) == (ROLLED_BACK, ("3", None))
+
+
+def test_nobody_is_promoted_over_another_champion_than_the_one_it_was_tried_against(registry: MlflowRegistry) -> None:
+    """Who was overtaken changes nothing."""
+    before = aliases(registry)
+
+    with pytest.raises(ConfigurationError, match="Version 1 is champion by now, not 2"):
+        registry.promote("3", over="2")
+
+    assert aliases(registry) == before
+
+
+def test_a_promotion_that_ends_half_way_leaves_a_way_back_or_says_that_there_is_none(
+    registry: MlflowRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version before is never forgotten for one that serves already."""
+    from mlflow.tracking import MlflowClient
+
+    real = MlflowClient.set_registered_model_alias
+
+    def only_the_first(self: MlflowClient, name: str, alias: str, version: str) -> None:
+        if alias != CHAMPION:
+            raise OSError("the process was killed")
+        real(self, name, alias, version)
+
+    before = aliases(registry)
+    with monkeypatch.context() as half:
+        half.setattr(MlflowClient, "set_registered_model_alias", only_the_first)
+        with pytest.raises(OSError, match="killed"):
+            registry.promote("2")
+
+    assert (aliases(registry)[CHAMPION], aliases(registry)[PREVIOUS]) == ("2", before[PREVIOUS])
+    registry.promote("1")
+
+
+def test_a_version_whose_run_was_purged_is_listed_with_what_is_left(registry: MlflowRegistry, tmp_path: Path) -> None:
+    """Whoever removes a run for the personal texts in it does not take the registry with it."""
+    run = registry.run_of("2")
+    shutil.copy(registry.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
+    database = sqlite3.connect(tmp_path / "mlflow.db")
+    tables = ("metrics", "latest_metrics", "params", "tags", "inputs", "runs")
+    with database:
+        for table in tables:
+            column = "destination_id" if table == "inputs" else "run_uuid"
+            database.execute(f"DELETE FROM {table} WHERE {column} = ?", (run,))
+    database.close()
+
+    listed = {one.number: one for one in MlflowRegistry(f"sqlite:///{tmp_path}/mlflow.db").versions()}
+
+    assert (listed["2"].params, listed["2"].metrics) == ({}, {})
+    assert listed["3"].params["job"] == "three"
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("postgresql://ops:s3cr%40t@db:5432/mlflow", "postgresql://ops:***@db:5432/mlflow"),
+        ("https://ops:pw@mlflow.example/x", "https://ops:***@mlflow.example/x"),
+        ("sqlite:///var/mlflow.db", "sqlite:///var/mlflow.db"),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+    ],
+)
+def test_no_message_holds_a_password(uri: str, said: str) -> None:
+    """Neither in the address nor in what a library says of it."""
+    assert shown(uri) == said
+    for password in ("s3cr%40t", "s3cr@t", "pw@"):
+        assert password not in told(ValueError(f"cannot connect to {uri} as s3cr@t"), uri) or password not in uri
 
 
 def test_versions_are_listed_with_what_they_were_made_with(registry: MlflowRegistry) -> None:
@@ -72,7 +149,7 @@ def test_what_is_not_there_is_named(registry: MlflowRegistry, tmp_path: Path) ->
 
     with pytest.raises(ConfigurationError, match="no router version 99"):
         registry.promote("99")
-    with pytest.raises(ConfigurationError, match="no earlier champion"):
-        empty.rollback()
+    with pytest.raises(ConfigurationError, match="no router version yet"):
+        empty.rollback(ROLLED_BACK, "Left by hand.")
     assert empty.champion() is None
     assert CHAMPION in aliases(registry)

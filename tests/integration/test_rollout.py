@@ -12,7 +12,7 @@ import pytest
 from optimizers.advance import advance, begin_trying, pending_steps
 from optimizers.court import judge_integrity
 from optimizers.ruling import Finding, Found, Rules, Ruling, Step, Verdict, Weight
-from service.adapters.mlflow_registry import VERDICT, MlflowRegistry
+from service.adapters.mlflow_registry import TAKEN_BACK, VERDICT, MlflowRegistry, NoWayBack
 from service.adapters.registry_watch import look, look_at_candidate
 from service.adapters.rollout_guard import stop_canary, take_back
 from service.adapters.rollout_log import RolloutLog
@@ -106,6 +106,53 @@ def test_a_canary_that_is_as_good_goes_on(registry: MlflowRegistry, log: Rollout
 
     assert stop_canary(registry, log) is None
     assert registry.tried() is not None
+
+
+def test_a_canary_may_be_as_much_worse_as_its_rules_allow(registry: MlflowRegistry, log: RolloutLog, serve: Serve) -> None:
+    """The service stops by the same measure as the court judges."""
+    registry.try_out("2", Stage.CANARY.value, 0.1, 0.3)
+    serve("1", 300, 0.02)
+    serve("2", 200, 0.25)
+
+    assert stop_canary(registry, log) is None
+
+
+def test_two_services_that_go_back_at_once_go_back_once(registry: MlflowRegistry, log: RolloutLog, serve: Serve) -> None:
+    """Each machine has a guard of its own."""
+    serve("1", 400, 0.02, hours_ago=2)
+    registry.promote("2")
+    serve("2", 200, 0.4)
+
+    first = take_back(registry, log, MARGIN)
+    with pytest.raises(NoWayBack):
+        registry.rollback(TAKEN_BACK, "The other guard had looked before.")
+
+    assert first is not None
+    assert registry.champion_number() == "1"
+
+
+def test_a_challenger_is_not_promoted_over_a_champion_that_it_was_not_tried_against(
+    registry: MlflowRegistry, log: RolloutLog, tmp_path: Path
+) -> None:
+    """What was found against the version before says nothing of the one that serves now."""
+    (tmp_path / "three").mkdir()
+    (tmp_path / "three" / "content.txt").write_text("three")
+    registry.register(tmp_path / "three", params={"job": "three"}, metrics={}, promote=False)
+    findings = (judge_integrity([]), Finding(step=Step.TEST, found=Found.FOR, reason="Better."), *pending_steps(RULES))
+    verdict = Verdict(
+        champion="1", challenger="2", ruling=Ruling.WAIT, reason="Waits.", findings=findings, rules=RULES, decided_at=datetime.now(UTC)
+    )
+    registry.record("2", "wait", {VERDICT: verdict.model_dump_json()})
+    begin_trying(registry, "2", findings, RULES)
+    registry.promote("3")
+    log.add("2", Tally(300, 5, 0))
+
+    judged = advance(registry, log, registry.uri)
+
+    assert judged is not None
+    assert judged.ruling is Ruling.REJECT
+    assert "meanwhile version 3 became champion" in judged.reason
+    assert (registry.champion_number(), registry.tried(), registry.ruling("2")) == ("3", None, "reject")
 
 
 def test_a_new_champion_that_is_worse_is_taken_back_once(registry: MlflowRegistry, log: RolloutLog, serve: Serve) -> None:

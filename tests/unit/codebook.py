@@ -1,5 +1,6 @@
 """An LM behind DSPy's engine seam that knows the right labels, and gives them when its prompt asks for that in a way that a test names."""
 
+import json
 from collections.abc import Callable, Mapping
 
 import dspy
@@ -17,6 +18,7 @@ class Codebook:
     Attributes:
         asked: how many requests came.
         failing: requests that fail from here on.
+        proposal: the instruction that it proposes where it is asked for one.
     """
 
     supports_response_schema = True
@@ -26,6 +28,7 @@ class Codebook:
         self._right, self._knows = right, knows
         self.asked = 0
         self.failing = False
+        self.proposal = "Use the codebook."
 
     def complete(self, request: Request) -> Response:
         self.asked += 1
@@ -33,7 +36,7 @@ class Codebook:
             raise ConnectionError("the LM is gone")
         schema = (request.config.response_format or {})["schema"]
         prompt = f"{request.system}\n" + "\n".join(part.text for message in request.messages for part in message.parts)
-        answer = '{"proposed_instruction": "Use the codebook.", "new_instruction": "Use the codebook."}'
+        answer = json.dumps({"proposed_instruction": self.proposal, "new_instruction": self.proposal})
         if "enum" in schema:
             query = prompt.rpartition("query: ")[2].splitlines()[0]
             answer = f'"{self._right[query] if self._knows(prompt) else schema["enum"][0]}"'

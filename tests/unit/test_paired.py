@@ -79,3 +79,17 @@ def test_many_slices_are_not_many_chances_to_be_found_worse() -> None:
         named += bool(worse_slices(found, 0.05))
 
     assert named <= 0.08 * 300
+
+
+@pytest.mark.parametrize("weight", [3.0, None], ids=["equal weights", "different weights"])
+@pytest.mark.parametrize("gains", [True, False], ids=["gains all", "loses all"])
+def test_a_slice_that_changes_wholly_is_no_surprise(weight: float | None, gains: bool) -> None:
+    """All wrong before and all right now: better and not worse, with a chance that is small and not zero; and the other way round."""
+    wrong, right = np.zeros(30, bool), np.ones(30, bool)
+    weights = np.full(30, weight) if weight is not None else np.linspace(1.0, 5.0, 30)
+    found = compare(wrong, right, weights) if gains else compare(right, wrong, weights)
+    better, worse = (found.p_better, found.p_worse) if gains else (found.p_worse, found.p_better)
+
+    assert 0.0 < better < 1e-6
+    assert worse > 0.5
+    assert worse_slices({"new agent": found}, 0.05) == ([] if gains else ["new agent"])

@@ -17,6 +17,7 @@ from optimizers.label_model import FAILED, NONE, SUCCEEDED
 from optimizers.observations import observe, outcome_of, session_key, why_not
 from optimizers.scrub import Scrubber
 from optimizers.snapshot import SPLITS, TEST, TRAIN, VALIDATION, Snapshot, assign, build_snapshot
+from optimizers.trial import logged_trial
 from service.adapters.signal_log import schema
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -203,3 +204,19 @@ def test_an_empty_log_is_a_dataset_of_labelled_requests() -> None:
 
     assert made.observations.num_rows == 0
     assert made.manifest()["labelled"] == 1
+
+
+def test_what_was_received_is_learned_from_and_is_no_evidence() -> None:
+    """Whoever brings signals of their own decides neither what a correction stands for nor what a challenger would earn."""
+    scrub = Scrubber()
+    own = [{"query": f"own {i}", "session_id": f"s-{i}", "agents_succeeded": 0, "agents_failed": 1} for i in range(4)]
+    own[0]["corrected_agent"] = own[1]["corrected_agent"] = "drift_monitor"
+    foreign = [{**one, "query": f"foreign {i}", "session_id": f"f-{i}", "propensity": 0.1} for i, one in enumerate([own[3]] * 90)]
+    observed = [*observe([a_batch(*own)], scrub), *observe([a_batch(*foreign)], scrub, received=True)]
+
+    made = build_snapshot(observed, (), frozenset(), scrub)
+    trial = logged_trial(made.witnessed, {"gap_analysis": "gap_analyzer"})
+
+    assert (made.observations.num_rows, made.witnessed.num_rows) == (94, 4)
+    assert trial.weight.tolist() == [2.0, 2.0]
+    assert set(made.witnessed["propensity"].to_pylist()) == {1.0}

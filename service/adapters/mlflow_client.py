@@ -1,0 +1,101 @@
+"""MLflow's client, opened as Pointsman wants it: no telemetry, no pickles, short timeouts, and its errors told apart. Slow to import."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse, urlsplit, urlunsplit
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_ALLOW_MODEL_CODE_EXECUTION": "false",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "true",
+}
+
+
+def open_client(uri: str) -> "MlflowClient":
+    """Return a client of tracking and registry at one address.
+
+    Raises:
+        ConfigurationError: they cannot be opened.
+    """
+    for name, text in _ENVIRONMENT.items():
+        os.environ.setdefault(name, text)
+    database = sqlite_path(uri)
+    if database is not None:
+        database.parent.mkdir(parents=True, exist_ok=True)
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    try:
+        return MlflowClient(tracking_uri=uri, registry_uri=uri)
+    except (MlflowException, SQLAlchemyError) as exc:
+        raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be opened: {told(exc, uri)}") from exc
+
+
+def may_exist(uri: str) -> bool:
+    """Say whether there may be a store: reading must not create one."""
+    database = sqlite_path(uri)
+    return database is None or database.is_file()
+
+
+@contextmanager
+def readable(uri: str) -> Iterator[list[Any]]:
+    """Yield a list for what is found; it stays empty where the registry has no such thing, and an error of the store is translated.
+
+    Raises:
+        ConfigurationError: the registry cannot be used.
+    """
+    from mlflow.exceptions import MlflowException
+
+    found: list[Any] = []
+    try:
+        yield found
+    except SQLAlchemyError as exc:
+        raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be read: {told(exc, uri)}") from exc
+    except MlflowException as exc:
+        if exc.error_code not in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
+            raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be read: {told(exc, uri)}") from exc
+        found.clear()
+
+
+def shown(uri: str) -> str:
+    """Return an address for messages: without its password."""
+    parts = urlsplit(uri)
+    if not parts.password:
+        return uri
+    _, _, where = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{where}"))
+
+
+def told(exc: Exception, uri: str) -> str:
+    """Return what an error says, without the address's password."""
+    password = urlsplit(uri).password
+    text = str(exc)
+    return text.replace(password, "***").replace(unquote(password), "***") if password else text
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """Return the absolute path of a SQLite file's URI, or None for a server."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    return Path(uri.removeprefix("sqlite:///")).absolute()
+
+
+def local_path(uri: str) -> Path | None:
+    """Return the path of an artifact on this machine, or None where it lies elsewhere."""
+    parsed = urlparse(uri)
+    return Path(unquote(parsed.path)) if parsed.scheme in {"", "file"} else None
