@@ -61,7 +61,6 @@ async def test_the_answer_comes_before_the_lm_has_read_it(world: World) -> None:
     lm = Gated(place=0)
     async with with_lm(world, lm, 1.0).client() as client:
         answer = await client.post("/orchestrate", json=body(TEXT))
-        asked = len(lm.questions)
         lm.gate.set()
         text = await metrics(client)
 
