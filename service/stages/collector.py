@@ -5,7 +5,6 @@ agents that the decision selected count, not the fallbacks that stood in for the
 """
 
 from collections.abc import Iterable, Sequence
-from uuid import uuid4
 
 from service.contracts.decision import Action, RouteDecision
 from service.contracts.handoff import HandoffStatus
@@ -15,6 +14,7 @@ from service.contracts.query import OrchestratorInput
 from service.contracts.signals import Feedback, RoutingTrainingSignal
 from service.errors import ErrorCode
 from service.flows.flow import Outcome, PartRun, Verdict
+from service.ids import new_id
 
 
 class OrchestratorSignalCollector:
@@ -24,7 +24,7 @@ class OrchestratorSignalCollector:
         """Write down the decision."""
         agent = decision.primary_agent if verdict.action is Action.DISPATCH else None
         return RoutingTrainingSignal(
-            signal_id=uuid4(),
+            signal_id=new_id(),
             session_id=request.session_id,
             query=request.parsed_query.raw_query,
             query_pattern=decision.intent or decision.action.value,

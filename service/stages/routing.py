@@ -5,7 +5,7 @@ Touches no network but the LM, and that within the decision's deadline: whatever
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from service.catalog.model import Catalog
 from service.contracts.decision import Action, RouteDecision, Rung
@@ -13,6 +13,7 @@ from service.contracts.lm import AgentOption, LMFailure, LMVerdict
 from service.contracts.notice import INTENT_FROM_HISTORY, LANGUAGE_NOT_READ, Notice
 from service.deadline import Deadline
 from service.errors import ErrorCode
+from service.ids import new_id
 from service.ports import Predictors
 from service.programs import Router
 from service.routing.exploration import draw
@@ -92,7 +93,7 @@ class Route:
         others = understanding.intents[1:] if choice.intent == next(iter(understanding.intents), None) else ()
         planned = self._plan(choice, agent, others, admitted, router) if acts and agent is not None else None
         return RouteDecision(
-            decision_id=uuid4(),
+            decision_id=new_id(),
             query_id=query_id,
             action=choice.action,
             intent=choice.intent,

@@ -100,8 +100,9 @@ def _rows(
     decision: dict[str, object], signal: dict[str, object], texts: Sequence[str], draws: random.Random, began: datetime, numbers: range
 ) -> Iterator[tuple[dict[str, object], dict[str, object]]]:
     for number in numbers:
-        at = (began + timedelta(seconds=7 * number)).replace(tzinfo=None).isoformat(sep=" ")
-        decision_id, session = str(UUID(int=draws.getrandbits(128))), f"s-{number // 4}"
+        moment = began + timedelta(seconds=7 * number)
+        at = moment.replace(tzinfo=None).isoformat(sep=" ")
+        decision_id, session = str(_id_of(moment, draws)), f"s-{number // 4}"
         failed = draws.random() < 0.08
         text = f"{draws.choice(texts)} {draws.getrandbits(40):x}"
         common = {"decision_id": decision_id, "session_id": session, "user_id": f"u-{number // 40}"}
@@ -112,6 +113,11 @@ def _rows(
             {**decision, **common, "query_id": query_id, "committed_at": at},
             {**signal, **common, **outcome, **said, "signal_id": decision_id, "query": text, "created_at": at, "updated_at": at},
         )
+
+
+def _id_of(moment: datetime, draws: random.Random) -> UUID:
+    """Return an id as the service would have made it then."""
+    return UUID(int=int(moment.timestamp() * 1_000) << 80 | 7 << 76 | draws.getrandbits(12) << 64 | 2 << 62 | draws.getrandbits(62))
 
 
 def _plain(value: object) -> object:

@@ -14,6 +14,7 @@ from service.adapters.sql_store import SqlStore
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback, RoutingTrainingSignal
 from service.errors import StoreUnavailable
+from service.ids import new_id
 from service.ports import Store
 from tests.fakes import MemoryStore
 
@@ -25,7 +26,7 @@ def a_receipt(
     *, tenant: str = "acme", query_id: UUID | None = None, text: str = "How is Remibrutinib doing?", **changes: object
 ) -> Receipt:
     """Return a complete receipt with fresh ids."""
-    ids = {"decision_id": uuid4(), "query_id": query_id or uuid4()}
+    ids = {"decision_id": new_id(), "query_id": query_id or uuid4()}
     both = {**ids, "action": "dispatch", "intent": "explanation", "flow": "parallel", "rung": "student", "router_version": "7"}
     result = {
         "agent_id": "explainer",
@@ -37,7 +38,7 @@ def a_receipt(
     }
     decided = {"confidence": 0.875, "primary_agent": "explainer", "secondary_agents": ["gap_analyzer"], "oos_score": 0.1}
     signal = RoutingTrainingSignal(
-        signal_id=uuid4(),
+        signal_id=new_id(),
         session_id="s-1",
         query=text,
         query_pattern="how is <brand> doing",
