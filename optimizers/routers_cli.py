@@ -56,7 +56,7 @@ def list_versions(as_json: JsonFlag = False) -> None:
         accuracy = next((f"{one.metrics[name]:.3f}" for name in SHOWN_METRICS if name in one.metrics), "")
         made = f"{one.created_at:%Y-%m-%d %H:%M}"
         table.add_row(
-            one.number, ", ".join(one.aliases), made, one.params.get("job", ""), one.params.get("parent", ""), accuracy, one.ruling or ""
+            one.number, ", ".join(one.aliases), made, one.params.get("job", ""), one.params.get("parent", ""), accuracy, _court(one)
         )
     out.print(table)
 
@@ -80,6 +80,8 @@ def show(number: Number, as_json: JsonFlag = False) -> None:
         f"data {manifest.data_hash[:16]}, {len(manifest.label_set)} intents, LM {manifest.lm or 'none'}, in {version.folder}",
         *(f"{name}: {m.value:.3f} ({m.low:.3f} to {m.high:.3f}, n = {m.n})" for name, m in sorted(manifest.metrics.items())),
     ]
+    if listed.reason is not None or listed.stage is not None:
+        lines.append(f"now: {_court(listed)}{'. ' + listed.reason if listed.reason else ''}")
     out.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     if verdict is not None:
         show_verdict(out, verdict)
@@ -182,6 +184,11 @@ def _verdict(registry: MlflowRegistry, number: str) -> Verdict | None:
         raise _exit(f"The verdict on version {number} cannot be read: {exc}") from exc
 
 
+def _court(one: ListedVersion) -> str:
+    """Say what the court made of a version, and how it is tried now."""
+    return f"{one.ruling or ''} ({one.stage})".strip() if one.stage is not None else one.ruling or ""
+
+
 def _as_json(one: ListedVersion) -> dict[str, object]:
     return {
         "version": one.number,
@@ -190,6 +197,8 @@ def _as_json(one: ListedVersion) -> dict[str, object]:
         "params": one.params,
         "metrics": one.metrics,
         "ruling": one.ruling,
+        "reason": one.reason,
+        "stage": one.stage,
     }
 
 

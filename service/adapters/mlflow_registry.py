@@ -72,7 +72,10 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class ListedVersion:
-    """What the registry says of a version without fetching it."""
+    """What the registry says of a version without fetching it.
+
+    `ruling` is the last one and `reason` why, where that came after the verdict; `stage` is how it is tried now, where it is.
+    """
 
     number: str
     aliases: tuple[str, ...]
@@ -81,6 +84,8 @@ class ListedVersion:
     params: dict[str, str]
     metrics: dict[str, float]
     ruling: str | None
+    reason: str | None = None
+    stage: str | None = None
 
 
 class MlflowRegistry:
@@ -259,9 +264,11 @@ class MlflowRegistry:
     def record(self, number: str, ruling: str, texts: Mapping[str, str]) -> None:
         """Write down what the court made of a version: the ruling as a tag; the verdict and what else there is to read in its run."""
         client = self._client()
-        run = str(client.get_model_version(MODEL, number).run_id)
+        version = client.get_model_version(MODEL, number)
         for name, text in texts.items():
-            client.log_text(run, text, name)
+            client.log_text(str(version.run_id), text, name)
+        if REASON in version.tags:  # of the ruling before
+            client.delete_model_version_tag(MODEL, number, REASON)
         client.set_model_version_tag(MODEL, number, RULING, ruling)
 
     def verdict(self, number: str) -> str | None:
@@ -310,6 +317,8 @@ class MlflowRegistry:
             params=dict(run[0].params) if run else {},
             metrics=dict(run[0].metrics) if run else {},
             ruling=version.tags.get(RULING),
+            reason=version.tags.get(REASON) if RULING in version.tags else None,
+            stage=version.tags.get(STAGE) if CANDIDATE in aliases else None,
         )
 
     def register(

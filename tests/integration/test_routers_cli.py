@@ -101,6 +101,21 @@ def test_promotion_and_rollback_are_one_command_each(folder: Path) -> None:
     assert json.loads((folder / "var/router/champion.json").read_text())["version"] == "1"
 
 
+def test_what_became_of_a_version_is_said(folder: Path) -> None:
+    """How it is tried, and why it was left."""
+    registry = MlflowRegistry(f"sqlite:///{folder}/mlflow.db")
+    registry.try_out("2", "canary", 0.05)
+    tried = say("list")
+    registry.dismiss("2")
+    registry.promote("2")
+    registry.rollback("rolled_back", "Left by hand.")
+
+    assert "(canary)" in tried
+    assert "rolled_back" in say("list")
+    assert "now: rolled_back. Left by hand." in say("show", "2")
+    assert json.loads(say("list", "--json"))[0]["reason"] == "Left by hand."
+
+
 @pytest.mark.parametrize("arguments", [("show", "9"), ("promote", "9"), ("promote", "best"), ("diff", "1", "9")], ids=" ".join)
 def test_a_version_that_is_not_there_is_told(arguments: tuple[str, ...]) -> None:
     """Exit code 2, and where to look."""
