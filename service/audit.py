@@ -7,7 +7,6 @@ changes, and what the LM costs where it is asked no more.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from datetime import UTC, date, datetime
 
 from service.contracts.decision import Action, RouteDecision, Rung
@@ -99,15 +98,3 @@ class Audit:
             priced=int(verdict.usd is not None),
         )
         self._observer.notice(Audited(decision.intent or "", "agreed" if agreed else "differed", verdict.usd))
-
-
-async def store_regions(audit: Audit, add: Callable[[Key, RegionTally], None], seconds: float) -> None:
-    """Store what was counted every so many seconds, until cancelled; what could not be stored is stored later."""
-    while True:
-        await asyncio.sleep(seconds)
-        for key, tally in audit.take().items():
-            try:
-                await asyncio.to_thread(add, key, tally)
-            except Exception as exc:  # noqa: BLE001  # figures that come late must not end the service
-                log.warning("regions_not_stored: %s", exc)
-                audit.put_back(key, tally)

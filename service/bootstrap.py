@@ -20,7 +20,7 @@ from service.adapters.registry_watch import DATABASE
 from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import CHAMPION_NOTE, RouterSource
 from service.adapters.sql_store import SqlStore
-from service.audit import Audit, store_regions
+from service.audit import Audit
 from service.catalog.coverage import say_described_only, without_examples
 from service.catalog.loader import load_catalog
 from service.catalog.model import Agent, Catalog
@@ -47,7 +47,7 @@ from service.routing.entities import Gazetteer
 from service.routing.history import History
 from service.routing.policy import LOCAL_LM
 from service.settings import Settings
-from service.shadow import Shadow, store_tallies
+from service.shadow import Shadow
 from service.stages.commit import Commit
 from service.stages.dispatch import Dispatch
 from service.stages.gate import Gate
@@ -55,6 +55,7 @@ from service.stages.intent import ReadIntent
 from service.stages.routing import Route
 from service.stages.synthesis import Synthesize
 from service.stages.triage import Triage
+from service.tallies import store_tallies
 
 if TYPE_CHECKING:
     from service.adapters.a2a_agents import A2aAgents
@@ -196,7 +197,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             following = [
                 asyncio.create_task(follower.follow()),
                 asyncio.create_task(store_tallies(pipeline.stages.shadow, evidence.add, TALLY_SECONDS)),
-                asyncio.create_task(store_regions(pipeline.stages.audit, RegionLog(settings.database_url).add, TALLY_SECONDS)),
+                asyncio.create_task(store_tallies(pipeline.stages.audit, RegionLog(settings.database_url).add, TALLY_SECONDS)),
             ]
             try:
                 async with _watched_registry(settings):

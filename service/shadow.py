@@ -6,7 +6,6 @@ LM: what it would put to one counts as decided by its student.
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from service.contracts.decision import RouteDecision
 from service.contracts.query import OrchestratorInput
@@ -73,15 +72,3 @@ class Shadow:
         tally.requests += 1
         tally.differing += differs
         tally.failing += fails
-
-
-async def store_tallies(shadow: Shadow, add: Callable[[str, Tally], None], seconds: float) -> None:
-    """Store what was read every so many seconds, until cancelled; what could not be stored is stored later."""
-    while True:
-        await asyncio.sleep(seconds)
-        for version, tally in shadow.take().items():
-            try:
-                await asyncio.to_thread(add, version, tally)
-            except Exception as exc:  # noqa: BLE001  # evidence that comes late must not end the service
-                log.warning("shadow_not_stored: %s", exc)
-                shadow.put_back(version, tally)

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, date, datetime
 
-from service.audit import AT_ONCE, Audit, store_regions
+from service.audit import AT_ONCE, Audit
 from service.contracts.decision import Action, RouteDecision, Rung
 from service.contracts.lm import LMFailure, LMQuestion, LMVerdict
 from service.contracts.query import OrchestratorInput, Preferences
@@ -12,6 +12,7 @@ from service.programs import Programs
 from service.routing.regions import RegionTally
 from service.stages.routing import Route
 from service.stages.trace import Trace
+from service.tallies import store_tallies
 from tests.fakes import ScriptedPredictors, Watcher
 from tests.unit.turns import CATALOG, a_decision, a_request, a_router, admitted, understood
 
@@ -160,7 +161,7 @@ async def test_counts_that_cannot_be_stored_are_stored_later() -> None:
             raise broken.pop()
         stored.append((key, tally))
 
-    task = asyncio.create_task(store_regions(kept, add, 0.01))
+    task = asyncio.create_task(store_tallies(kept, add, 0.01))
     async with asyncio.timeout(5.0):
         while not stored:
             await asyncio.sleep(0.01)

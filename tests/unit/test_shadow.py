@@ -6,11 +6,12 @@ from dataclasses import replace
 from service.contracts.decision import RouteDecision
 from service.programs import Candidate, Programs, Router, Stage, Tally
 from service.routing.history import History
-from service.shadow import AT_ONCE, Shadow, store_tallies
+from service.shadow import AT_ONCE, Shadow
 from service.stages.intent import ReadIntent, Understanding
 from service.stages.routing import Route
 from service.stages.trace import Trace
 from service.stages.triage import Admitted
+from service.tallies import store_tallies
 from tests.fakes import Watcher
 from tests.unit.turns import CATALOG, a_decision, a_request, admitted
 
