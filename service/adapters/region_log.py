@@ -29,15 +29,15 @@ class RegionLog:
     def __init__(self, url: str) -> None:
         self._url = normalise(url)
 
-    def add(self, key: tuple[str, str, date], tally: RegionTally) -> None:
-        """Add to the counts of a version, an intent and a day."""
-        version, intent, day = key
-        counts = asdict(tally)
+    def add(self, tallies: Mapping[tuple[str, str, date], RegionTally]) -> None:
+        """Add to the counts, by version, intent and day."""
         with opened(self._url) as engine, writer(engine).begin() as connection:
             insert = (postgresql if engine.dialect.name == "postgresql" else sqlite).insert(Region)
-            more = {name: getattr(Region, name) + value for name, value in counts.items()}
-            values = insert.values(version=version, intent=intent, day=day, **counts)
-            connection.execute(values.on_conflict_do_update(index_elements=["version", "intent", "day"], set_=more))
+            for (version, intent, day), tally in tallies.items():
+                counts = asdict(tally)
+                more = {name: getattr(Region, name) + value for name, value in counts.items()}
+                values = insert.values(version=version, intent=intent, day=day, **counts)
+                connection.execute(values.on_conflict_do_update(index_elements=["version", "intent", "day"], set_=more))
 
     def tallies(self, version: str, *, since: date | None = None) -> dict[str, RegionTally]:
         """Return the counts of a version by intent."""

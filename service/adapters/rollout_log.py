@@ -3,7 +3,7 @@
 Blocking, for threads and other processes; several services add to the same counts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -33,17 +33,18 @@ class RolloutLog:
     def __init__(self, url: str) -> None:
         self._url = normalise(url)
 
-    def add(self, version: str, tally: Tally) -> None:
-        """Add to what a candidate read in the shadow.
+    def add(self, tallies: Mapping[str, Tally]) -> None:
+        """Add to what candidates read in the shadow, by version.
 
         Raises:
             StoreUnavailable: nothing was added.
         """
         with opened(self._url) as engine, writer(engine).begin() as connection:
             insert = (postgresql if engine.dialect.name == "postgresql" else sqlite).insert(Shadow)
-            counts = {"requests": tally.requests, "differing": tally.differing, "failing": tally.failing}
-            more = {name: getattr(Shadow, name) + value for name, value in counts.items()}
-            connection.execute(insert.values(version=version, **counts).on_conflict_do_update(index_elements=["version"], set_=more))
+            for version, tally in tallies.items():
+                counts = {"requests": tally.requests, "differing": tally.differing, "failing": tally.failing}
+                more = {name: getattr(Shadow, name) + value for name, value in counts.items()}
+                connection.execute(insert.values(version=version, **counts).on_conflict_do_update(index_elements=["version"], set_=more))
 
     def seen(self, version: str) -> Tally:
         """Return what a candidate read in the shadow so far."""

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -86,6 +86,10 @@ class Agents:
         self._noise = np.random.default_rng(seed)
         self.asked: Counter[str] = Counter()
 
+    def take_over(self, lost: str, gains: str) -> None:
+        """From now on what was one agent's is another's."""
+        self._right = taken_over(self._right, lost, gains)
+
     async def answer(self, request: web.Request) -> web.Response:
         """Succeed where it is the right agent, with noise."""
         name, dispatch = request.match_info["name"], (await request.json())["dispatch"]
@@ -102,6 +106,11 @@ class Agents:
             "errors": {} if succeeded else {"error_type": "not_mine", "error_message": "That is not what I do."},
         }
         return web.json_response({"handoff": handoff})
+
+
+def taken_over(right: Mapping[str, str], lost: str, gains: str) -> dict[str, str]:
+    """Return the right label of each text when what was one label's is another's."""
+    return {text: gains if label == lost else label for text, label in right.items()}
 
 
 def write_catalog(folder: Path, labels: Sequence[str], port: int) -> None:

@@ -69,10 +69,10 @@ def say(*arguments: str) -> str:
 
 def test_services_add_to_the_same_counts(log: RegionLog) -> None:
     """By version, intent and day."""
-    log.add(("1", "gap", TODAY), RegionTally(local=10, audited=2, agreed=1, seconds=0.5, usd=0.25, priced=2))
-    log.add(("1", "gap", TODAY), RegionTally(local=5, asked=1))
-    log.add(("1", "gap", TODAY - timedelta(days=3)), RegionTally(local=100))
-    log.add(("2", "gap", TODAY), RegionTally(local=1_000))
+    log.add({("1", "gap", TODAY): RegionTally(local=10, audited=2, agreed=1, seconds=0.5, usd=0.25, priced=2)})
+    log.add({("1", "gap", TODAY): RegionTally(local=5, asked=1)})
+    log.add({("1", "gap", TODAY - timedelta(days=3)): RegionTally(local=100)})
+    log.add({("2", "gap", TODAY): RegionTally(local=1_000)})
 
     assert log.tallies("1") == {"gap": RegionTally(115, 1, 2, 1, 0, 0.5, 0.25, 2)}
     assert log.tallies("1", since=TODAY) == {"gap": RegionTally(15, 1, 2, 1, 0, 0.5, 0.25, 2)}
@@ -83,9 +83,9 @@ def test_drift_gives_a_region_back_and_every_service_of_the_machine_is_told(uri:
     """What was counted long ago does not count, and what was given back is not given back again."""
     registry = MlflowRegistry(uri)
     look(uri)
-    log.add(("1", "gap", TODAY - timedelta(days=30)), RegionTally(local=9_000, audited=2_000, agreed=2_000))
-    log.add(("1", "gap", TODAY), RegionTally(local=5_000, audited=100, agreed=60))
-    log.add(("1", "drift", TODAY), RegionTally(local=5_000, audited=100, agreed=99))
+    log.add({("1", "gap", TODAY - timedelta(days=30)): RegionTally(local=9_000, audited=2_000, agreed=2_000)})
+    log.add({("1", "gap", TODAY): RegionTally(local=5_000, audited=100, agreed=60)})
+    log.add({("1", "drift", TODAY): RegionTally(local=5_000, audited=100, agreed=99)})
 
     said = give_back(registry, log)
     look_at_regions(uri, f"sqlite:///{Path.cwd()}/store.db")
@@ -128,8 +128,8 @@ def test_a_store_that_is_away_changes_no_note(uri: str, log: RegionLog) -> None:
 def test_the_command_shows_share_agreement_saving_and_reason(uri: str, log: RegionLog, tmp_path: Path) -> None:
     """For people, for programs, and as a page with a chart; before anything was counted it says how to begin."""
     assert "POINTSMAN_LM" in say("regions")
-    log.add(("1", "gap", TODAY), RegionTally(local=900, audited=40, agreed=39, seconds=8.0, usd=0.04, priced=40))
-    log.add(("1", "drift", TODAY), RegionTally(local=50, asked=50))
+    log.add({("1", "gap", TODAY): RegionTally(local=900, audited=40, agreed=39, seconds=8.0, usd=0.04, priced=40)})
+    log.add({("1", "drift", TODAY): RegionTally(local=50, asked=50)})
     log.give_back("1", {"drift": "the LM agreed on 6 of 50"})
 
     shown, data = say("regions", "1", "--html", str(tmp_path / "page.html")), json.loads(say("regions", "--json"))

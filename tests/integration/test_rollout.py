@@ -145,7 +145,7 @@ def test_a_challenger_is_not_promoted_over_a_champion_that_it_was_not_tried_agai
     registry.record("2", "wait", {VERDICT: verdict.model_dump_json()})
     begin_trying(registry, "2", findings, RULES)
     registry.promote("3")
-    log.add("2", Tally(300, 5, 0))
+    log.add({"2": Tally(300, 5, 0)})
 
     judged = advance(registry, log, registry.uri)
 
@@ -194,9 +194,9 @@ def test_a_challenger_goes_from_shadow_to_canary_to_champion(registry: MlflowReg
     begin_trying(registry, "2", findings, RULES)
     stages = [registry.tried()]
 
-    log.add("2", Tally(100, 5, 0))
+    log.add({"2": Tally(100, 5, 0)})
     early = advance(registry, log, registry.uri)
-    log.add("2", Tally(150, 8, 0))
+    log.add({"2": Tally(150, 8, 0)})
     shadowed = advance(registry, log, registry.uri)
     stages.append(registry.tried())
     serve("1", 400, 0.02)
@@ -218,7 +218,7 @@ def test_a_challenger_that_reads_otherwise_too_often_is_rejected_in_the_shadow(r
     )
     registry.record("2", "wait", {VERDICT: verdict.model_dump_json()})
     begin_trying(registry, "2", findings, RULES)
-    log.add("2", Tally(300, 200, 0))
+    log.add({"2": Tally(300, 200, 0)})
 
     judged = advance(registry, log, registry.uri)
 

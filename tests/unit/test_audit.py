@@ -1,6 +1,7 @@
 """The audit: what the student answers alone is counted, a share is put to the LM afterwards, and nobody waits for it."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
 from service.audit import AT_ONCE, Audit
@@ -153,13 +154,13 @@ async def test_counts_that_cannot_be_stored_are_stored_later() -> None:
     kept = Audit(programs=Programs(), routing=Route(catalog=CATALOG, predictors=None, lm=None), share=0.0, observer=Watcher())
     key = ("7", "gap_analysis", datetime.now(UTC).date())
     kept.put_back(key, RegionTally(local=3))
-    stored: list[tuple[tuple[str, str, date], RegionTally]] = []
+    stored: list[dict[tuple[str, str, date], RegionTally]] = []
     broken = [OSError("disk")]
 
-    def add(key: tuple[str, str, date], tally: RegionTally) -> None:
+    def add(tallies: Mapping[tuple[str, str, date], RegionTally]) -> None:
         if broken:
             raise broken.pop()
-        stored.append((key, tally))
+        stored.append(dict(tallies))
 
     task = asyncio.create_task(store_tallies(kept, add, 0.01))
     async with asyncio.timeout(5.0):
@@ -167,4 +168,4 @@ async def test_counts_that_cannot_be_stored_are_stored_later() -> None:
             await asyncio.sleep(0.01)
     task.cancel()
 
-    assert stored == [(key, RegionTally(local=3))]
+    assert stored == [{key: RegionTally(local=3)}]

@@ -1,6 +1,7 @@
 """The shadow: it reads after the answer, counts what it would do otherwise, and never gets in the way."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
 from service.contracts.decision import RouteDecision
@@ -75,10 +76,10 @@ async def test_counts_that_cannot_be_stored_are_stored_later(router: Router) -> 
     """Nothing is lost but by the end of the process."""
     shadow, stored, broken = shadowing(router), [], [OSError("disk")]
 
-    def add(version: str, tally: Tally) -> None:
+    def add(tallies: Mapping[str, Tally]) -> None:
         if broken:
             raise broken.pop()
-        stored.append((version, tally))
+        stored.append(dict(tallies))
 
     await read(shadow, a_decision("gap_analyzer"))
     shadow.put_back("2", Tally(3, 1, 0))
@@ -89,4 +90,4 @@ async def test_counts_that_cannot_be_stored_are_stored_later(router: Router) -> 
         await asyncio.sleep(0.01)
     task.cancel()
 
-    assert stored == [("2", Tally(3, 1, 0))]
+    assert stored == [{"2": Tally(3, 1, 0)}]
