@@ -66,7 +66,7 @@ def hear(text: str, earlier: Sequence[Said], offered: Sequence[str], *, student:
         return heard
     answer = earlier[-1].text if earlier and not earlier[-1].by_user else ""
     likeliest, probability = next(iter(alone.probabilities.items()))
-    surely = alone.oos_score <= policy.refuse_above and probability >= policy.act_from(likeliest)
+    surely = alone.oos_score <= policy.refuse_above and policy.is_sure(likeliest, probability)
     worded = any(c.isalpha() for c in text)  # "1" is no yes
     reply = history.reply(whole) if worded and not surely else Reply.SAYS
     if reply is Reply.ACCEPTS and len(offered) == 1:

@@ -46,7 +46,7 @@ class Policy(Contract):
     refuse_above: Probability
     act_above: Annotated[float, Field(ge=0.0, le=NEVER)]
     regions: dict[str, Annotated[float, Field(ge=0.0, le=NEVER)]] = Field(default_factory=dict)
-    given_back: frozenset[str] = frozenset()
+    given_back: Annotated[frozenset[str], Field(exclude=True)] = frozenset()
     clarify_below: Probability
     accepted_in_scope: Probability
     risk_target: Probability
@@ -69,7 +69,11 @@ class Policy(Contract):
 
     def is_unsure(self, intent: str, probability: float) -> bool:
         """Say whether a label is likelier to be wrong than the risk target allows; where nothing is proven, nobody can tell."""
-        return probability < self.act_from(intent) <= 1.0
+        return probability < min(self.act_from(intent), self.act_above) <= 1.0
+
+    def is_sure(self, intent: str, probability: float) -> bool:
+        """Say whether a label is as sure as most are that are acted on: enough where something else speaks for it too."""
+        return probability >= min(self.act_from(intent), self.act_above) and intent not in self.given_back
 
     def step(
         self, intent: str, probability: float, oos_score: float, *, lm_ready: bool, described: bool = False, foreign: bool = False

@@ -140,7 +140,7 @@ def _without(whole: Reading, rest: Reading | None, negated: frozenset[str], firm
     if rest.oos_score > policy.refuse_above:
         return whole, firm and label in negated - set(policy.says_no)
     other, of_other = _best(rest)
-    surer = probability < policy.act_from(label) and of_other >= policy.act_from(other)
+    surer = policy.is_sure(other, of_other) and not policy.is_sure(label, probability)
     return (rest, False) if label in negated or surer else (whole, False)
 
 

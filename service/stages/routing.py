@@ -19,7 +19,7 @@ from service.programs import Router
 from service.routing.exploration import draw
 from service.routing.lm_question import ask_about
 from service.routing.plain import plainly_agrees, plainly_commands
-from service.routing.policy import Policy, Step
+from service.routing.policy import NEVER, Policy, Step
 from service.routing.replies import Reply, ask
 from service.stages.intent import Understanding
 from service.stages.plan import Plan, plan
@@ -219,7 +219,8 @@ class Route:
             message = f"{' and '.join(understanding.described)}: no labelled requests, only a description; no risk target is proven."
             warnings += (Notice(code="intent_without_examples", message=message),)
         elif probability < (proven := policy.act_from(intent)):
-            message = f"{intent} has probability {probability:.2f}; below {proven:.2f} no risk target is proven."
+            where = f"below {proven:.2f}" if proven < NEVER else "of this intent"
+            message = f"{intent} has probability {probability:.2f}; {where} no risk target is proven."
             warnings += (Notice(code="low_routing_confidence", message=message),)
         return Choice(Action.DISPATCH, Rung.STUDENT, f"{reading}.", intent, probability, warnings=warnings)
 
@@ -258,7 +259,7 @@ class Route:
             _, _, told = admitted.text.partition(" ")  # behind the agent's name
             plain = not commands or plainly_commands(told, commands)
         else:
-            sure = choice.rung is not Rung.STUDENT or router is None or choice.confidence >= router.policy.act_from(intent)
+            sure = choice.rung is not Rung.STUDENT or router is None or router.policy.is_sure(intent, choice.confidence)
             agrees = intent in admitted.offered and plainly_agrees(admitted.text, commands)
             plain = sure and not understanding.carried and (agrees or plainly_commands(admitted.text, commands))
         if plain:

@@ -91,6 +91,18 @@ def test_a_region_given_back_is_the_lms() -> None:
     assert policy.step("gap_analysis", 1.0, 0.0, lm_ready=True) is Step.ASK_LM
     assert policy.step("gap_analysis", 1.0, 0.0, lm_ready=False) is Step.ACT
     assert policy.step("causal_impact", 0.95, 0.0, lm_ready=True) is Step.ACT
+    assert (policy.is_sure("gap_analysis", 1.0), policy.is_sure("causal_impact", 0.95)) == (False, True)
+    assert "given_back" not in policy.model_dump()  # it is no part of a version
+
+
+def test_a_region_that_is_never_answered_alone_is_as_sure_as_others_where_something_else_speaks_for_it() -> None:
+    """A plain command is carried out without a question as it was before; with an LM the LM is asked."""
+    policy = a_router(act_above=0.9, regions={"gap_analysis": NEVER, "drift_check": 0.4}).policy
+
+    assert policy.step("gap_analysis", 0.95, 0.0, lm_ready=True) is Step.ASK_LM
+    assert (policy.is_sure("gap_analysis", 0.95), policy.is_sure("gap_analysis", 0.8)) == (True, False)
+    assert (policy.is_sure("drift_check", 0.5), policy.is_unsure("drift_check", 0.5)) == (True, False)
+    assert (policy.is_unsure("gap_analysis", 0.8), policy.is_unsure("gap_analysis", 0.95)) == (True, False)
 
 
 def audited(agreed: int, count: int) -> RegionTally:
