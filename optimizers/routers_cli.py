@@ -50,8 +50,9 @@ def list_versions(as_json: JsonFlag = False) -> None:
         out.print("There are no router versions yet. Make the first with: optimize --bootstrap", highlight=False)
         return
     table = Table()
-    for heading in ("version", "alias", "made", "by", "parent", "accuracy", "court"):
+    for heading in ("version", "alias", "made", "by", "parent", "accuracy"):
         table.add_column(heading)
+    table.add_column("court", no_wrap=True)
     for one in listed:
         accuracy = next((f"{one.metrics[name]:.3f}" for name in SHOWN_METRICS if name in one.metrics), "")
         made = f"{one.created_at:%Y-%m-%d %H:%M}"

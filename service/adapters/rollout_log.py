@@ -85,5 +85,5 @@ def opened(url: URL) -> Iterator[Engine]:
             yield engine
         finally:
             engine.dispose()
-    except SQLAlchemyError as exc:
+    except (SQLAlchemyError, OSError) as exc:
         raise StoreUnavailable(f"The store cannot be used: {exc}") from exc

@@ -111,7 +111,7 @@ def test_what_became_of_a_version_is_said(folder: Path) -> None:
     registry.rollback("rolled_back", "Left by hand.")
 
     assert "(canary)" in tried
-    assert "rolled_back" in say("list")
+    assert json.loads(say("list", "--json"))[0]["ruling"] == "rolled_back"
     assert "now: rolled_back. Left by hand." in say("show", "2")
     assert json.loads(say("list", "--json"))[0]["reason"] == "Left by hand."
 
