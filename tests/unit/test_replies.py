@@ -21,7 +21,7 @@ ANSWERS = {
     "thank you so much, bye": Reply.THANKS,
     "great, thanks for that": Reply.THANKS,
     "please tell me more about that": Reply.CONTINUES,
-    "could you go on please": Reply.CONTINUES,
+    "could you please go on": Reply.CONTINUES,
 }
 REQUESTS = [
     "retrain the churn model",
