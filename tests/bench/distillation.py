@@ -31,7 +31,7 @@ from optimizers.evaluate import Figure
 from service.adapters.region_log import RegionLog
 from service.routing.regions import total
 from signatures.quoting import quote
-from tests.bench.learning_world import AT_ONCE, PER_SESSION, Agents, World, optimize, read_world, taken_over, write_catalog
+from tests.bench.learning_world import AT_ONCE, PER_SESSION, Agents, World, optimize, read_world, settle_in, taken_over, write_catalog
 from tests.bench.systems import ROOT, System, free_port, running
 
 ERRS = 0.03  # of the LM
@@ -116,13 +116,7 @@ async def run(given: argparse.Namespace, folder: Path) -> None:
     agents, oracle = Agents(world, given.seed), Oracle({quote(row.text, 2_000): row.label for row in world.sent}, given.seed)
     port, serving = free_port(), free_port()
     write_catalog(folder / "catalog", world.labels, port)
-    (folder / "seed.jsonl").write_text("\n".join(json.dumps({"text": r.text, "label": r.label}) for r in world.first))
-    environment = {
-        "PYTHONPATH": str(ROOT),
-        "POINTSMAN_CATALOG": str(folder / "catalog"),
-        "POINTSMAN_MLFLOW_URI": f"sqlite:///{folder}/mlruns/mlflow.db",
-        "POINTSMAN_DATABASE_URL": f"sqlite:///{folder}/pointsman.db",
-    }
+    environment = settle_in(folder, world)
     with_lm = {
         "POINTSMAN_LM": "openai/oracle",
         "POINTSMAN_LM_API_BASE": f"http://127.0.0.1:{port}/v1",

@@ -137,6 +137,17 @@ def write_catalog(folder: Path, labels: Sequence[str], port: int) -> None:
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
 
 
+def settle_in(folder: Path, world: World) -> dict[str, str]:
+    """Write the first examples, and return the settings of a service that lives in a folder."""
+    (folder / "seed.jsonl").write_text("\n".join(json.dumps({"text": r.text, "label": r.label}) for r in world.first))
+    return {
+        "PYTHONPATH": str(ROOT),
+        "POINTSMAN_CATALOG": str(folder / "catalog"),
+        "POINTSMAN_MLFLOW_URI": f"sqlite:///{folder}/mlruns/mlflow.db",
+        "POINTSMAN_DATABASE_URL": f"sqlite:///{folder}/pointsman.db",
+    }
+
+
 def words(label: str) -> str:
     """Return a label in words."""
     return label.replace("_", " ")
@@ -216,13 +227,7 @@ async def _run(given: argparse.Namespace, folder: Path) -> list[Point]:
     encodings = encoder.encode_many([row.text for row in world.test])
     agents, port = Agents(world, given.seed), free_port()
     write_catalog(folder / "catalog", world.labels, port)
-    (folder / "seed.jsonl").write_text("\n".join(json.dumps({"text": r.text, "label": r.label}) for r in world.first))
-    environment = {
-        "PYTHONPATH": str(ROOT),
-        "POINTSMAN_CATALOG": str(folder / "catalog"),
-        "POINTSMAN_MLFLOW_URI": f"sqlite:///{folder}/mlruns/mlflow.db",
-        "POINTSMAN_DATABASE_URL": f"sqlite:///{folder}/pointsman.db",
-    }
+    environment = settle_in(folder, world)
     optimize(folder, environment, "--bootstrap", "--seed-set", str(folder / "seed.jsonl"))
     registry = MlflowRegistry(environment["POINTSMAN_MLFLOW_URI"])
     console.print(f"{len(world.labels)} agents, {len(world.first)} first examples: {_show(_champion(registry, encoder, world, encodings))}")
