@@ -48,11 +48,6 @@ class RegionLog:
         with opened(self._url) as engine, engine.connect() as connection:
             return {intent: RegionTally(*counts) for intent, *counts in connection.execute(wanted)}
 
-    def versions(self) -> list[str]:
-        """Return the versions that were counted."""
-        with opened(self._url) as engine, engine.connect() as connection:
-            return list(connection.execute(sa.select(col(Region.version)).distinct()).scalars())
-
     def give_back(self, version: str, reasons: Mapping[str, str]) -> None:
         """Note that a version's student no longer answers these intents alone."""
         with opened(self._url) as engine, writer(engine).begin() as connection:
