@@ -79,7 +79,7 @@ def optimize_routing(order: Order, encoder: Encoder, catalog: Catalog, progress:
     progress("the court: trying the challenger against the champion")
     compared = _compare(case, fitted, Routing(fitted.student, policy, case.serves))
     rewarded = _look_back(case, fitted, Routing(fitted.student, policy, case.serves))
-    return hear(case, challenger, figures, compared, encoder, held_out=held_out, rewarded=rewarded)
+    return hear(case, challenger, figures, compared, encoder, fitted=(held_out, policy), rewarded=rewarded)
 
 
 def hear(
@@ -89,7 +89,7 @@ def hear(
     compared: Comparison | None,
     encoder: Encoder,
     *,
-    held_out: HeldOut | None = None,
+    fitted: tuple[HeldOut, Policy] | None = None,
     searched: Searched | None = None,
     rewarded: OffPolicy | None = None,
 ) -> Hearing:
@@ -111,8 +111,7 @@ def hear(
             "It was not promoted. Run this again."
         )
     dataset = case.dataset.manifest()
-    policy = Policy.model_validate(read_version(challenger.folder).policy)
-    report = write_run_report(verdict, compared, figures, dataset, held_out=held_out, policy=policy, searched=searched)
+    report = write_run_report(verdict, compared, figures, dataset, fitted=fitted, searched=searched)
     case.registry.record(challenger.number, verdict.ruling.value, {VERDICT: verdict.model_dump_json(indent=2), REPORT: report})
     if verdict.ruling is Ruling.WAIT:
         begin_trying(case.registry, challenger.number, verdict.findings, order.rules)

@@ -48,13 +48,14 @@ def write_run_report(
     figures: Mapping[str, Figure],
     dataset: JsonObject,
     *,
-    held_out: HeldOut | None,
-    policy: Policy,
+    fitted: tuple[HeldOut, Policy] | None,
     searched: Searched | None,
 ) -> str:
-    """Return the page. Texts and names of the data are escaped."""
+    """Return the page. Texts and names of the data are escaped.
+
+    `fitted` is, where a policy was fitted, the requests as they were read without themselves, and that policy.
+    """
     changes = find_changes(compared.tried) if compared is not None else []
-    in_scope = held_out.in_scope if held_out is not None else None
     return render(
         "run_report.html.j2",
         title=f"Router version {verdict.challenger} against {verdict.champion}",
@@ -68,12 +69,21 @@ def write_run_report(
         slices=sorted(compared.slices.items(), key=lambda one: one[1].difference) if compared is not None else [],
         mended=[c for c in changes if c.mended][:SHOWN_CHANGES],
         broken=[c for c in changes if not c.mended][:SHOWN_CHANGES],
-        reliability=as_svg(draw_reliability(held_out.probability[in_scope], held_out.correct[in_scope])) if held_out is not None else None,
-        regions=as_svg(draw_regions(held_out_regions(held_out, policy), 1.0 - policy.risk_target)) if held_out is not None else None,
+        reliability=_reliability(fitted[0]) if fitted is not None else None,
+        regions=_regions(*fitted) if fitted is not None else None,
         searched=searched,
         trials=as_svg(draw_trials(searched)) if searched is not None and searched.trials else None,
         prompts=diff_programs(searched.before, searched.after) if searched is not None else [],
     )
+
+
+def _reliability(held_out: HeldOut) -> str:
+    in_scope = held_out.in_scope
+    return as_svg(draw_reliability(held_out.probability[in_scope], held_out.correct[in_scope]))
+
+
+def _regions(held_out: HeldOut, policy: Policy) -> str:
+    return as_svg(draw_regions(held_out_regions(held_out, policy), 1.0 - policy.risk_target))
 
 
 def find_changes(tried: Sequence[Tried]) -> list[Change]:

@@ -267,8 +267,9 @@ class Shelf:
         """Note that a verdict was recorded."""
         self.done.append(f"{number} {ruling}")
 
-    def promote(self, number: str) -> None:
+    def promote(self, number: str, *, over: str) -> None:
         """Note that a version was promoted."""
+        assert over == self.champion
         self.done.append(f"{number} champion")
 
 

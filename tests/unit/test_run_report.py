@@ -48,7 +48,7 @@ def a_page() -> str:
     held_out = HeldOut(np.linspace(0.1, 0.99, 50), np.arange(50) > 10, np.zeros(50), np.ones(50, bool), np.full(50, "gap"))
     dataset: JsonObject = {"labelled": 120, "observations": {"train": 80, "validation": 10, "test": 10}, "sha256": "a" * 64}
     return write_run_report(
-        verdict, COMPARED, {"accuracy": Figure.share(9, 10)}, dataset, held_out=held_out, policy=a_router().policy, searched=searched
+        verdict, COMPARED, {"accuracy": Figure.share(9, 10)}, dataset, fitted=(held_out, a_router().policy), searched=searched
     )
 
 
