@@ -134,6 +134,8 @@ def optimize_programs(
         NotDone: as `optimizers.routing_job.hear`.
         ValueError, FileNotFoundError, StoreUnavailable: as `optimizers.case.open_case`.
     """
+    if wish.most_usd is not None and any(price_of(one) is None for one in (endpoints.light, endpoints.primary, endpoints.strong)):
+        raise ConfigurationError("Nobody knows what this language model costs, so --budget-usd cannot be kept. Use --budget-calls.")
     case, champion, questions = _prepare(order, wish, encoder, catalog, progress)
     progress("running the search on an LM that asks nobody, to see what it will cost")
     expected = _estimate(case, champion, questions, wish, endpoints)
@@ -192,8 +194,6 @@ def _estimate(case: Case, champion: _Champion, questions: _Questions, wish: Wish
 
 
 def _require_budget(wish: Wish, expected: Estimate) -> None:
-    if wish.most_usd is not None and expected.spent.usd is None:
-        raise ConfigurationError("Nobody knows what this language model costs, so --budget-usd cannot be kept. Use --budget-calls.")
     calls, usd = expected.for_search(wish)
     short = calls is not None and calls < expected.searching.calls / 2
     if short or (usd is not None and usd < (expected.searching.usd or 0.0) / 2):

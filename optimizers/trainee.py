@@ -1,8 +1,10 @@
 """`Trainee`: the served program as DSPy's optimizers want it, with only the predictors that are to be made better open to them."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import dspy
@@ -63,7 +65,7 @@ class Trainee(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         program.shown, program.tells_reading = self.shown, self.tells_reading
         for name in self._names:
             setattr(program, name, getattr(self, name))
-        return asyncio.run(program.acall(question=question))
+        return asyncio.run_coroutine_threadsafe(program.acall(question=question), _loop()).result()
 
     def states(self) -> dict[str, JsonObject]:
         """Return the predictors' states by signature name, with the fields of the signature alone: what a router version stores."""
@@ -96,6 +98,17 @@ def example_of(asked: Asked) -> dspy.Example:
     """Return a question as an example; it is a demonstration for both predictors as it stands."""
     fields = {"query": asked.question.query, "query_pattern": asked.intent, "intent": asked.intent, "primary_agent": asked.agent}
     return _Example(question=asked.question, **fields).with_inputs("question")
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return a loop on a thread of its own; what is submitted there keeps the context of who submits it, and with it DSPy's settings.
+
+    One for all calls: to make one for each takes longer than the rest of a call that a cache answers.
+    """
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="trainee", daemon=True).start()
+    return loop
 
 
 def _is_called(name: str, models: Mapping[ModelClass, Model]) -> bool:

@@ -8,7 +8,6 @@ import json
 from typing import Any
 
 import dspy
-from dspy.adapters.utils import serialize_for_json
 from dspy.utils.exceptions import AdapterParseError
 from pydantic.fields import FieldInfo
 
@@ -52,7 +51,7 @@ class CompactAdapter(dspy.JSONAdapter):  # type: ignore[misc]  # dspy is untyped
     ) -> str:
         """Return a demonstration's answer on one line, the form that the model should copy."""
         values = {name: outputs.get(name, missing_field_message) for name in signature.output_fields}
-        return json.dumps(serialize_for_json(values), ensure_ascii=False)
+        return json.dumps(values, ensure_ascii=False, default=str)
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         """Parse the answer.

@@ -1,4 +1,4 @@
-"""An office: a working folder with a catalogue of three agents, a first router, and a log of 300 requests. Real stores, no service."""
+"""An office: a working folder with a catalogue of three agents, a first router, and a log of requests. Real stores, no service."""
 
 import asyncio
 import json
@@ -35,8 +35,8 @@ INTENT = "  - {{name: {0}, description: Everything about {0} here., wish: see to
 SEED = 1
 
 
-def make_office(folder: Path) -> None:
-    """Write the catalogue, make the first router and write the log."""
+def make_office(folder: Path, requests: int = 300) -> None:
+    """Write the catalogue, make the first router and write a log of so many requests."""
     (folder / "catalog").mkdir()
     agents = ", ".join(AGENT.format(name) for name in ASKS)
     tiers = "tiers: {3: {timeout_ms: 60000, max_retries: 1, fallback: template}}"
@@ -52,14 +52,14 @@ def make_office(folder: Path) -> None:
     (folder / "seed.jsonl").write_text("\n".join(map(json.dumps, rows)))
     done = run(folder, "--bootstrap", "--seed-set", "seed.jsonl")
     assert done.returncode == 0, done.stderr
-    asyncio.run(write_log(folder))
+    asyncio.run(write_log(folder, requests))
 
 
-async def write_log(folder: Path) -> None:
-    """Commit 300 requests: the right agent succeeds, a wrong one fails, and every second failure is corrected; one tells an address."""
+async def write_log(folder: Path, requests: int) -> None:
+    """Commit requests: the right agent succeeds, a wrong one fails, and every second failure is corrected; one tells an address."""
     draws, store = random.Random(SEED), SqlStore(f"sqlite:///{folder}/var/pointsman.db")
     await store.open()
-    for number in range(300):
+    for number in range(requests):
         label = draws.choice(list(ASKS))
         text = draws.choice(ASKS[label]).format(draws.choice(FIRMS)) + f" since {number}"
         chosen = label if draws.random() < 0.8 else draws.choice([name for name in ASKS if name != label])

@@ -79,7 +79,7 @@ def _matches(ask: str, query: str) -> bool:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An office."""
     folder = tmp_path_factory.mktemp("programs")
-    make_office(folder)
+    make_office(folder, requests=140)
     return folder
 
 
