@@ -74,10 +74,7 @@ def _connect(url: URL, lock_seconds: float) -> Engine:
         wait = int(lock_seconds * 1000)
         limits = {"connect_timeout": 3, "options": f"-c lock_timeout={wait} -c statement_timeout={wait + 1000}"}
         alive = {"tcp_user_timeout": wait + 1000, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2}
-        try:
-            return sa.create_engine(url, connect_args=limits | alive, pool_pre_ping=True, **shared)
-        except ImportError as exc:
-            raise ConfigurationError("PostgreSQL needs its driver. Run: .venv/bin/pip install 'psycopg[binary]'") from exc
+        return sa.create_engine(url, connect_args=limits | alive, pool_pre_ping=True, **shared)
     path = Path(url.database or "")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
