@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, on a free port. Under CI its programs have to be there; elsewhere its tests are skipped without."""
+"""A PostgreSQL server of the tests' own, on a free port. Under CI its programs must be there; elsewhere its tests are skipped without."""
 
 import os
 import shutil
