@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -22,6 +21,8 @@ from tests.conftest import World, body
 from tests.contract.asking import CAUSAL, UNKNOWN, answered, assert_problem
 from tests.contract.test_operations import samples
 from tests.fakes import MemoryStore, ScriptedAgents, ScriptedPredictors, down, take_away
+
+NOBODYS = "1257f2ab-53f6-4e0d-aa52-649c8262c709"  # a decision that nobody made
 
 # Failures behind a request
 
@@ -252,10 +253,10 @@ async def test_what_nobody_foresaw_is_a_problem_without_a_traceback(world: World
         ("POST", "/nothing", 404, "not_found"),
         ("POST", "/orchestrate/", 404, "not_found"),
         ("GET", "/decisions", 404, "not_found"),
-        ("GET", f"/decisions/{uuid4()}/", 404, "not_found"),
+        ("GET", f"/decisions/{NOBODYS}/", 404, "not_found"),
         ("GET", "/orchestrate", 405, "method_not_allowed"),
         ("PUT", "/orchestrate", 405, "method_not_allowed"),
-        ("DELETE", f"/decisions/{uuid4()}", 405, "method_not_allowed"),
+        ("DELETE", f"/decisions/{NOBODYS}", 405, "method_not_allowed"),
         ("POST", "/agents", 405, "method_not_allowed"),
         ("OPTIONS", "/route", 405, "method_not_allowed"),
     ],
