@@ -21,7 +21,7 @@ from service.flows.flow import Outcome, Verdict
 from service.flows.health import Health
 from service.flows.slots import Slots
 from service.ports import Observer, RequestDone, Store
-from service.programs import Programs
+from service.programs import NO_ROUTER, Programs, Router
 from service.shadow import Shadow
 from service.stages.commit import Commit, Finished, hash_request
 from service.stages.dispatch import Dispatch
@@ -29,7 +29,7 @@ from service.stages.gate import Gate
 from service.stages.intent import ReadIntent
 from service.stages.output import write_output
 from service.stages.report import Report, unheard
-from service.stages.routing import NO_ROUTER, Route
+from service.stages.routing import Route
 from service.stages.synthesis import Answer, Synthesize, partial_answer
 from service.stages.trace import Trace
 from service.stages.triage import Triage
@@ -91,6 +91,7 @@ class Turn:
 
     caller: Caller
     request: OrchestratorInput
+    router: Router | None
     decision: RouteDecision
     verdict: Verdict
     trace: Trace
@@ -127,7 +128,8 @@ class Pipeline:
         Raises:
             Saturated: too many requests wait for a decision.
         """
-        return await self._decide(request, Trace(self._observer), _limit(request).within(self._decision_budget))
+        router, deadline = self._programs.of(request.session_id), _limit(request).within(self._decision_budget)
+        return await self._decide(request, router, Trace(self._observer), deadline)
 
     async def run(self, request: OrchestratorInput, caller: Caller, correlation_id: str, tell: Tell = unheard) -> Answered:
         """Answer one request, once: the same query id again gets the stored answer.
@@ -163,12 +165,13 @@ class Pipeline:
     async def _run(self, request: OrchestratorInput, caller: Caller, correlation_id: str, tell: Tell, here: UnderWay) -> Answered:
         started, trace, report, limit = time.monotonic(), Trace(self._observer), Report(tell), _limit(request)
         deadline = limit.within(self._decision_budget)
-        decision = await self._decide(request, trace, deadline)
+        router = self._programs.of(request.session_id)
+        decision = await self._decide(request, router, trace, deadline)
         tell(DecisionMade(decision=decision))
         with trace.stage("gate") as stage:
             verdict = self.stages.gate(decision, caller, lambda agent: self._health.available(agent, limit.left))
             stage.outcome = verdict.action.value
-        turn, left, outcome = Turn(caller, request, decision, verdict, trace, started), deadline.left, None
+        turn, left, outcome = Turn(caller, request, router, decision, verdict, trace, started), deadline.left, None
         try:
             if verdict.parts:
                 with trace.stage("dispatch") as stage:
@@ -202,8 +205,7 @@ class Pipeline:
             self.stages.audit.read(turn.request, trace, decision)
         return Answered(receipt, replayed)
 
-    async def _decide(self, request: OrchestratorInput, trace: Trace, deadline: Deadline) -> RouteDecision:
-        router = self._programs.of(request.session_id)
+    async def _decide(self, request: OrchestratorInput, router: Router | None, trace: Trace, deadline: Deadline) -> RouteDecision:
         trace.router_version = router.version if router else NO_ROUTER
         with trace.stage("triage"):
             trace.admitted = admitted = self.stages.triage(request)
@@ -238,7 +240,8 @@ class Pipeline:
 
     async def _merge(self, turn: Turn, outcome: Outcome | None, deadline: Deadline) -> Answer:
         try:
-            return await self.stages.synthesis(turn.request.parsed_query.raw_query, turn.decision, turn.verdict, outcome, deadline)
+            query = turn.request.parsed_query.raw_query
+            return await self.stages.synthesis(query, turn.router, turn.decision, turn.verdict, outcome, deadline)
         except Exception:  # the contract's SYNTHESIS_FAILED: the agents' results are returned as they are
             log.exception("synthesis_failed")
             return partial_answer(outcome)

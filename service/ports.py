@@ -9,7 +9,7 @@ from uuid import UUID
 from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
-from service.contracts.lm import Finding, LMFailure, LMQuestion, LMVerdict
+from service.contracts.lm import LMFailure, LMQuestion, LMVerdict, Wording
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
@@ -24,8 +24,8 @@ class Predictors(Protocol):
         """Choose an intent and agents among the question's options."""
         ...
 
-    async def compose(self, query: str, findings: Sequence[Finding], *, timeout: float) -> str | LMFailure:
-        """Word the findings as one answer."""
+    async def compose(self, wording: Wording, *, timeout: float) -> str | LMFailure:
+        """Word findings as one answer."""
         ...
 
 

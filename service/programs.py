@@ -12,6 +12,7 @@ from service.contracts.model import JsonObject
 from service.routing.policy import Policy
 from service.routing.student import Student
 
+NO_ROUTER = "none"  # the version of what was decided without one
 _WHOLE = 2**64
 
 

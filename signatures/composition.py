@@ -1,13 +1,16 @@
 """`SynthesisProgram`: words the findings of several agents as one answer. It checks nothing; numbers are checked by its caller."""
 
-from collections.abc import Sequence
+from contextlib import nullcontext
 
 import dspy
 
-from service.contracts.lm import Finding
+from service.contracts.lm import Finding, Wording
+from service.contracts.model import JsonObject
 from signatures.inventory import INVENTORY
+from signatures.prompting import Model
 from signatures.quoting import quote
 from signatures.response import ResponseSynthesis
+from signatures.states import load_state
 
 QUERY_CHARACTERS = 2_000
 FINDING_CHARACTERS = 600
@@ -15,20 +18,35 @@ NOTES = 5
 
 
 class SynthesisProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
-    """Asks the LM of the `dspy.context`."""
+    """Asks the given LM, or that of the `dspy.context`."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Model | None = None) -> None:
         super().__init__()
         self.synthesis = dspy.Predict(ResponseSynthesis)
+        self._model = model
 
-    async def aforward(self, query: str, findings: Sequence[Finding]) -> dspy.Prediction:
+    def load_programs(self, programs: JsonObject) -> "SynthesisProgram":
+        """Load the optimized state of the predictor, if there is one (`signatures.states`).
+
+        Raises:
+            ValueError: it is not a predictor's state.
+        """
+        load_state(self, "synthesis", programs)
+        return self
+
+    async def aforward(self, question: Wording) -> dspy.Prediction:
         """Return a prediction with `response_text`."""
-        call = INVENTORY["synthesis"]
-        return await self.synthesis.acall(
-            query=quote(query, QUERY_CHARACTERS),
-            findings="\n\n".join(_block(finding) for finding in findings),
-            config={"temperature": call.temperature, "max_tokens": call.max_tokens},
-        )
+        call, model = INVENTORY["synthesis"], self._model
+        with nullcontext() if model is None else dspy.context(lm=model.lm, adapter=model.style.adapter):
+            return await self.synthesis.acall(
+                **inputs_of(question), config={"temperature": call.temperature, "max_tokens": call.max_tokens}
+            )
+
+
+def inputs_of(wording: Wording) -> dict[str, str]:
+    """Return the signature's inputs."""
+    findings = "\n\n".join(_block(finding) for finding in wording.findings)
+    return {"query": quote(wording.query, QUERY_CHARACTERS), "findings": findings}
 
 
 def _block(finding: Finding) -> str:

@@ -22,6 +22,7 @@ from signatures.narrowing import narrow
 from signatures.prompting import ROOMY, Model, PromptBudget
 from signatures.quoting import quote, quote_history
 from signatures.routing import MAX_SECONDARY_AGENTS, RATIONALE_CHARACTERS, AgentRouting
+from signatures.states import load_state, unreadable
 
 SHOWN, READING = "examples", "first_reading"  # keys of a stored state beside those of DSPy
 WORTH_BEGINNING = 0.6  # the second call takes about as long as the first: with less than this part of it left, do not begin
@@ -65,27 +66,20 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         self._budget = budget
 
     def load_programs(self, programs: JsonObject) -> "RoutingProgram":
-        """Load optimized predictor states by signature name; names of other programs are ignored.
-
-        Check the fingerprint first (`signatures.artifact`): DSPy loads a state of other fields without complaint. An LM named in a state
-        is ignored: a file never chooses whom the service talks to.
+        """Load optimized predictor states by signature name (`signatures.states`); names of other programs are ignored.
 
         Raises:
             ValueError: a state is not a predictor's state.
         """
         for name in ("intent", "routing"):
-            state = programs.get(name)
-            if state is None:
-                continue
+            given = load_state(self, name, programs)
             try:
-                given = _object(state)
-                getattr(self, name).load_state({**given, "lm": None, "traces": [], "train": []})
                 if given.get(SHOWN) is not None:
                     self.shown[name] = int(given[SHOWN])
-                if name == "intent":
-                    self.tells_reading = bool(given.get(READING, False))
-            except (KeyError, TypeError, ValueError, AttributeError) as exc:
-                raise ValueError(f"the state of program {name!r} cannot be loaded: {exc!r}") from exc
+            except (TypeError, ValueError) as exc:
+                raise unreadable(name, exc) from exc
+            if name == "intent":
+                self.tells_reading = bool(given.get(READING, False))
         return self
 
     def forward(self, question: LMQuestion) -> dspy.Prediction:
@@ -209,9 +203,3 @@ def _entities(question: LMQuestion, characters: int) -> str:
 
 def _agents(question: LMQuestion, characters: int) -> str:
     return "\n".join(f"{option.name} (for {option.intent}): {quote(option.description, characters)}" for option in question.options)
-
-
-def _object(state: object) -> dict[str, Any]:
-    if not isinstance(state, dict):
-        raise TypeError("not an object")
-    return state

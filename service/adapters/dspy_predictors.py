@@ -6,8 +6,8 @@ globally: every call runs in a `dspy.context` with LM and adapter, without trace
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from service.adapters.lm_breaker import Breaker
 from service.adapters.lm_client import make_lm
@@ -16,10 +16,11 @@ from service.adapters.lm_loop import LMLoop
 from service.adapters.lm_price import Price, price_of
 from service.adapters.local_lm import PROVIDER, LMEndpoint
 from service.adapters.number_check import foreign_numbers
-from service.contracts.lm import AgentOption, Finding, LMFailure, LMQuestion, LMVerdict
+from service.contracts.lm import AgentOption, Finding, LMFailure, LMQuestion, LMVerdict, Wording
 from signatures.inventory import ModelClass
 
 if TYPE_CHECKING:
+    from signatures.composition import SynthesisProgram
     from signatures.program import RoutingProgram
     from signatures.prompting import Model
 
@@ -40,7 +41,7 @@ class DspyPredictors:
         self._breakers = {endpoint: Breaker() for endpoint in self._endpoints.values()}
         self._loop = LMLoop()
         self._models: dict[ModelClass, Model] = {}
-        self._programs: OrderedDict[str, RoutingProgram] = OrderedDict()
+        self._routers, self._writers = _Latest["RoutingProgram"](), _Latest["SynthesisProgram"]()
         self._prices: dict[str, Price | None] = {}
 
     @property
@@ -62,10 +63,10 @@ class DspyPredictors:
             return failure(FailureReason.ERROR, "The question offers no agent.")
         return await self._ask(ModelClass.LIGHT, self._route(question, max(timeout - MARGIN_SECONDS, timeout * 0.9)), timeout)
 
-    async def compose(self, query: str, findings: Sequence[Finding], *, timeout: float) -> str | LMFailure:
-        """Word the findings as one answer; a text with a number that no finding holds is refused."""
-        answer = await self._ask(ModelClass.STRONG, self._compose(query, findings), timeout)
-        return answer if isinstance(answer, LMFailure) else checked_text(answer, findings)
+    async def compose(self, wording: Wording, *, timeout: float) -> str | LMFailure:
+        """Word findings as one answer; a text with a number that no finding holds is refused."""
+        answer = await self._ask(ModelClass.STRONG, self._compose(wording), timeout)
+        return answer if isinstance(answer, LMFailure) else checked_text(answer, wording.findings)
 
     async def close(self) -> None:
         """Stop the LM thread and give up calls in flight."""
@@ -87,7 +88,7 @@ class DspyPredictors:
 
     async def _route(self, question: LMQuestion, seconds: float) -> LMVerdict | LMFailure:
         try:
-            program = self._program(question)
+            program = self._routers.get(question.router_version, lambda: self._router(question))
             import dspy
 
             with dspy.context(trace=None, disable_history=True, track_usage=True):
@@ -109,30 +110,28 @@ class DspyPredictors:
         prices = [(self._prices.get(model), used) for model, used in usage.items()]
         return sum(price.of(used) for price, used in prices if price is not None) if all(price for price, _ in prices) else None
 
-    async def _compose(self, query: str, findings: Sequence[Finding]) -> str | LMFailure:
+    async def _compose(self, wording: Wording) -> str | LMFailure:
         try:
-            model = self._ready()[ModelClass.STRONG]
+            program = self._writers.get(wording.router_version, lambda: self._writer(wording))
             import dspy
 
-            from signatures.composition import SynthesisProgram
-
-            with dspy.context(lm=model.lm, adapter=model.style.adapter, trace=None, disable_history=True):
-                answer = await SynthesisProgram().acall(query=query, findings=findings)
+            with dspy.context(trace=None, disable_history=True):
+                answer = await program.acall(question=wording)
             return str(answer.response_text)
         except Exception as exc:  # noqa: BLE001  # as above
             return classify(exc)
 
-    def _program(self, question: LMQuestion) -> "RoutingProgram":
-        program = self._programs.get(question.router_version)
-        if program is None:
-            models = self._ready()
-            from signatures.program import RoutingProgram
+    def _router(self, question: LMQuestion) -> "RoutingProgram":
+        models = self._ready()
+        from signatures.program import RoutingProgram
 
-            program = RoutingProgram(models).load_programs(question.programs)
-            self._programs[question.router_version] = program
-            if len(self._programs) > PROGRAMS_KEPT:
-                self._programs.popitem(last=False)
-        return program
+        return RoutingProgram(models).load_programs(question.programs)
+
+    def _writer(self, wording: Wording) -> "SynthesisProgram":
+        model = self._ready()[ModelClass.STRONG]
+        from signatures.composition import SynthesisProgram
+
+        return SynthesisProgram(model).load_programs(wording.programs)
 
     def _ready(self) -> "dict[ModelClass, Model]":
         if not self._models:
@@ -146,6 +145,21 @@ class DspyPredictors:
             self._prices[endpoint.model] = await asyncio.to_thread(price_of, endpoint)
         if self._endpoints[ModelClass.LIGHT].model.startswith(f"{PROVIDER}/"):
             await self._route(_FIRST_QUESTION, WARM_SECONDS)
+
+
+class _Latest(Generic[T]):
+    """The programs of the latest router versions."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, T] = OrderedDict()
+
+    def get(self, version: str, make: Callable[[], T]) -> T:
+        """Return the program of a version, made where it is not there."""
+        if version not in self._kept:
+            self._kept[version] = make()
+            if len(self._kept) > PROGRAMS_KEPT:
+                self._kept.popitem(last=False)
+        return self._kept[version]
 
 
 def checked_text(text: str, findings: Sequence[Finding]) -> str | LMFailure:

@@ -56,6 +56,15 @@ class Finding(Contract):
     caveats: tuple[str, ...] = ()
 
 
+class Wording(Contract):
+    """What the LM is to put into words: findings, as one answer to the query. `router_version` and `programs` as in `LMQuestion`."""
+
+    query: str
+    findings: tuple[Finding, ...]
+    router_version: str
+    programs: JsonObject
+
+
 class LMFailure(Contract):
     """The LM gave nothing usable: `reason` is one of a closed set for the metrics, `detail` a sentence for the log."""
 

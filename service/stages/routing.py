@@ -15,7 +15,7 @@ from service.deadline import Deadline
 from service.errors import ErrorCode
 from service.ids import new_id
 from service.ports import Predictors
-from service.programs import Router
+from service.programs import NO_ROUTER, Router
 from service.routing.exploration import draw
 from service.routing.lm_question import ask_about
 from service.routing.plain import plainly_agrees, plainly_commands
@@ -26,7 +26,6 @@ from service.stages.plan import Plan, plan
 from service.stages.triage import Admitted
 
 RULES_POLICY = "rules"
-NO_ROUTER = "none"
 COURTESY = "A greeting or thanks needs no agent."
 NAMED_CANDIDATES = 3  # how many candidates a clarifying question names
 LM_RESERVE = 0.15  # seconds of the decision's time that the LM may not use, for what comes after it

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from service.catalog.model import Catalog
 from service.contracts.decision import Action, RouteDecision
 from service.contracts.handoff import AgentHandoff, HandoffStatus
-from service.contracts.lm import Finding, LMFailure
+from service.contracts.lm import Finding, LMFailure, Wording
 from service.contracts.model import JsonObject
 from service.contracts.notice import LANGUAGE_NOT_READ, Notice
 from service.contracts.output import AgentResult, AgentStatus, Citation, OutputStatus
@@ -20,6 +20,7 @@ from service.errors import ErrorCode
 from service.flows.flow import TEMPLATE_ANSWER, Outcome, PartRun, Role, Verdict
 from service.flows.work import AgentRun
 from service.ports import Predictors
+from service.programs import NO_ROUTER, Router
 from service.routing.replies import ask
 
 MAX_EVIDENCE = 6
@@ -49,8 +50,10 @@ class Synthesize:
         self._catalog = catalog
         self._predictors = predictors
 
-    async def __call__(self, query: str, decision: RouteDecision, verdict: Verdict, outcome: Outcome | None, deadline: Deadline) -> Answer:
-        """Merge; `deadline` bounds the LM only."""
+    async def __call__(
+        self, query: str, router: Router | None, decision: RouteDecision, verdict: Verdict, outcome: Outcome | None, deadline: Deadline
+    ) -> Answer:
+        """Merge; `deadline` bounds the LM only, which works by the program of the request's router version."""
         if outcome is None:
             return self._without_agents(decision, verdict)
         results = tuple(describe_run(run) for run in outcome.runs)
@@ -58,7 +61,7 @@ class Synthesize:
         answers = [part for part in outcome.parts if part.answer is not None]
         if not answers:
             return Answer(OutputStatus.FAILED, self._failure_text(outcome), 0.0, results, warnings=notices)
-        text, more = await self._compose(query, answers, deadline)
+        text, more = await self._compose(query, router, answers, deadline)
         intents = [self._catalog.intent[p.part.intent] for p in outcome.parts if p.part.intent in self._catalog.intent]
         return Answer(
             status=_status(verdict, outcome),
@@ -85,12 +88,19 @@ class Synthesize:
         text = f"{unread or 'None of the agents here can answer this.'} You can ask to:\n\n{wishes}"
         return Answer(OutputStatus.FAILED, text, decision.oos_score)
 
-    async def _compose(self, query: str, answers: Sequence[PartRun], deadline: Deadline) -> tuple[str, tuple[Notice, ...]]:
-        findings = tuple(finding_of(_handoff(part)) for part in answers)
+    async def _compose(
+        self, query: str, router: Router | None, answers: Sequence[PartRun], deadline: Deadline
+    ) -> tuple[str, tuple[Notice, ...]]:
         plain = "\n\n".join(map(_word_part, answers))
         if self._predictors is None or deadline.left <= 0.0:
             return plain, ()
-        worded = await self._predictors.compose(query, findings, timeout=deadline.left)
+        wording = Wording(
+            query=query,
+            findings=tuple(finding_of(_handoff(part)) for part in answers),
+            router_version=router.version if router is not None else NO_ROUTER,
+            programs=router.programs if router is not None else {},
+        )
+        worded = await self._predictors.compose(wording, timeout=deadline.left)
         if isinstance(worded, LMFailure):
             return plain, (Notice(code=f"lm_{worded.reason}", message=f"The LM did not word the answer: {worded.detail}"),)
         return worded, ()

@@ -11,7 +11,7 @@ import pytest
 
 from service.adapters.dspy_predictors import DspyPredictors
 from service.adapters.local_lm import LMEndpoint
-from service.contracts.lm import Finding, LMFailure, LMVerdict
+from service.contracts.lm import Finding, LMFailure, LMVerdict, Wording
 from tests.unit.signatures.questions import QUESTION
 
 TIMEOUT = 0.8
@@ -270,10 +270,11 @@ async def test_variables_of_the_environment_do_not_redirect_the_lm(monkeypatch: 
 async def test_a_composed_text_is_checked_for_numbers() -> None:
     """A text that keeps to the findings passes; one with a figure of its own is refused."""
     finding = Finding(agent_id="a", summary="Share fell by 0.12 in the West.")
+    wording = Wording(query="why?", findings=(finding,), router_version="1", programs={})
     good, bad = (completion(json.dumps({"response_text": text})) for text in ("Share fell 12% in the West.", "Share fell 21%."))
     async with served(answering(good, bad)) as address, asking(address) as predictors:
-        assert await predictors.compose("why?", [finding], timeout=5) == "Share fell 12% in the West."
-        refused = await predictors.compose("why?", [finding], timeout=5)
+        assert await predictors.compose(wording, timeout=5) == "Share fell 12% in the West."
+        refused = await predictors.compose(wording, timeout=5)
 
     assert isinstance(refused, LMFailure)
     assert refused.reason == "invalid_output"

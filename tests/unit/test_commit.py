@@ -36,7 +36,7 @@ async def finish(*runs: AgentRun, absent: tuple[str, ...] = (), request: Orchest
     decided = a_decision(query_id=request.parsed_query.query_id, entities=[an_entity()], **decision)
     verdict: Verdict = Gate(catalog=CATALOG)(decided, Caller(), lambda a: a.name not in absent)
     outcome = an_outcome(*runs, part=verdict.parts[0]) if verdict.parts else None
-    answer = await Synthesize(catalog=CATALOG, predictors=None)("q", decided, verdict, outcome, Deadline.after(1.0))
+    answer = await Synthesize(catalog=CATALOG, predictors=None)("q", None, decided, verdict, outcome, Deadline.after(1.0))
     output = OrchestratorOutput(
         query_id=decided.query_id,
         status=answer.status,

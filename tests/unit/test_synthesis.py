@@ -50,13 +50,13 @@ async def merge(
     stage = Synthesize(catalog=CATALOG, predictors=predictors)
     verdict = verdict or dispatched()
     outcome = an_outcome(*runs, part=verdict.parts[0], template=template, warnings=warnings)
-    return await stage("Did it?", a_decision(**decision), verdict, outcome, Deadline.after(seconds))
+    return await stage("Did it?", None, a_decision(**decision), verdict, outcome, Deadline.after(seconds))
 
 
 async def refuse(verdict: Verdict, **decision: Any) -> Answer:
     """Answer without agents."""
     stage = Synthesize(catalog=CATALOG, predictors=None)
-    return await stage("Hi", a_decision(None, **decision), verdict, None, Deadline.after(1.0))
+    return await stage("Hi", None, a_decision(None, **decision), verdict, None, Deadline.after(1.0))
 
 
 async def test_the_text_holds_numbers_evidence_and_caveats() -> None:
