@@ -11,7 +11,8 @@ from service.errors import ConfigurationError, StoreUnavailable
 Auto = Literal["light", "medium", "heavy"]
 AUTO: tuple[Auto, ...] = ("light", "medium", "heavy")
 OPTIMIZERS = ("student", "miprov2", "bootstrap", "gepa")
-SIGNATURES = ("routing", "intent")
+SYNTHESIS = "synthesis"
+SIGNATURES = ("routing", "intent", SYNTHESIS)
 CANNOT = (ValueError, FileNotFoundError, ConfigurationError, StoreUnavailable)  # what jobs raise where data or set-up cannot be used
 
 

@@ -19,15 +19,13 @@ from optimizers.lm_meter import OverBudget
 from optimizers.order import Auto
 from optimizers.search_watch import Watch
 from optimizers.trainee import Task, Trainee
-from service.contracts.lm import LMQuestion
+from service.contracts.lm import LMQuestion, Wording
 from signatures.adapter import CompactAdapter
-from signatures.feedback import feedback_on
 
 BOOTSTRAPPED, LABELLED = 6, 24  # demonstrations of a candidate; a question shows those of its labels, a third of them or fewer
 TRAINING = 150  # questions that demonstrations are taken from
 CANDIDATES: dict[str, int] = {auto: settings["n"] for auto, settings in AUTO_RUN_SETTINGS.items()}
 VALIDATION: dict[str, int] = {auto: settings["val_size"] for auto, settings in AUTO_RUN_SETTINGS.items()}
-FEWER_EXAMPLES = (2, 1)  # that a question may show, fewer than fit
 LONGEST_INSTRUCTION = 2_000  # characters; it is read with every request
 NO_LIMIT = 1_000_000  # of errors: the meter counts them and ends the search
 
@@ -73,7 +71,7 @@ def miprov2(search: Search, trainee: Trainee) -> dspy.Module:
         task_model=search.writer,
         auto=search.auto,
         max_bootstrapped_demos=BOOTSTRAPPED,
-        max_labeled_demos=LABELLED,
+        max_labeled_demos=LABELLED if search.task.labelled else 0,
         num_threads=search.threads,
         max_errors=NO_LIMIT,
         seed=search.seed,
@@ -88,7 +86,7 @@ def bootstrap(search: Search, trainee: Trainee) -> dspy.Module:
     optimizer = BootstrapFewShotWithRandomSearch(
         metric=_metric(search),
         max_bootstrapped_demos=BOOTSTRAPPED,
-        max_labeled_demos=LABELLED,
+        max_labeled_demos=LABELLED if search.task.labelled else 0,
         num_candidate_programs=CANDIDATES[search.auto],
         num_threads=search.threads,
         max_errors=NO_LIMIT,
@@ -115,7 +113,7 @@ def find_better(name: str, search: Search, trainee: Trainee, watch: Watch) -> tu
     with _quiet(), dspy.context(callbacks=[watch], adapter=CompactAdapter(), lm=search.writer, disable_history=True):
         random.seed(search.seed)
         try:
-            found = SEARCHES[name](search, _showing_best(search, trainee))
+            found = SEARCHES[name](search, _set_best(search, trainee))
         except OverBudget as exc:
             ended = str(exc)
             found = watch.best if watch.best is not None else trainee
@@ -124,13 +122,8 @@ def find_better(name: str, search: Search, trainee: Trainee, watch: Watch) -> tu
     return found, ended
 
 
-def _showing_best(search: Search, trainee: Trainee) -> Trainee:
-    """Return the program showing as many of a question's nearest examples as it does best with, and the likeliest option or not.
-
-    Of equals the most, and without. A small model copies what it sees: a third example that is wrong costs it more than a large one,
-    and the student's own reading, which it may contradict, helps it more.
-    """
-    tried = [trainee, *(trainee.showing(most) for most in FEWER_EXAMPLES)]
+def _set_best(search: Search, trainee: Trainee) -> Trainee:
+    """Return the program with its settings as it does best; of equals the one with fewer changes."""
     evaluate = dspy.Evaluate(
         devset=list(search.validation[: VALIDATION[search.auto]]),
         metric=_metric(search),
@@ -138,13 +131,18 @@ def _showing_best(search: Search, trainee: Trainee) -> Trainee:
         max_errors=NO_LIMIT,
         failure_score=0.0,
     )
-    scores = [evaluate(one).score for one in tried]
-    best = tried[scores.index(max(scores))]
-    telling = best.telling_reading()
-    return telling if evaluate(telling).score > max(scores) else best
+    best, score = trainee, None
+    for group in trainee.settings():
+        score = evaluate(best).score if score is None else score
+        tried = [make(best) for make in group]
+        scores = [evaluate(one).score for one in tried]
+        if max(scores) > score:
+            score = max(scores)
+            best = tried[scores.index(score)]
+    return best
 
 
-def answer_all(trainee: Trainee, questions: Sequence[LMQuestion], threads: int) -> list[dspy.Prediction | None]:
+def answer_all(trainee: Trainee, questions: Sequence[LMQuestion | Wording], threads: int) -> list[dspy.Prediction | None]:
     """Return the program's answer to each question; None where there was none that can be used."""
     if not questions:
         return []
@@ -165,11 +163,7 @@ def _feedback(search: Search) -> Callable[..., dspy.Prediction]:
     def judge(
         gold: dspy.Example, pred: dspy.Prediction, trace: object = None, pred_name: str | None = None, pred_trace: object = None
     ) -> dspy.Prediction:
-        right = search.task.right(gold, pred)
-        said = feedback_on(
-            str(pred.get("intent")), str(pred.get("primary_agent")), right_intent=gold.intent, right_agent=gold.primary_agent, right=right
-        )
-        return dspy.Prediction(score=float(right), feedback=said)
+        return dspy.Prediction(score=float(search.task.right(gold, pred)), feedback=search.task.feedback(gold, pred))
 
     return judge
 

@@ -16,9 +16,10 @@ from service.settings import STATE, Settings
 
 if TYPE_CHECKING:
     from optimizers.case import Progress
-    from optimizers.program_job import Endpoints, Estimate
+    from optimizers.program_job import Estimate
     from optimizers.routing_job import Hearing
     from optimizers.search_watch import Searched
+    from optimizers.subject import Endpoints
     from service.catalog.model import Catalog
     from service.routing.encoder import Encoder
 
@@ -60,8 +61,8 @@ async def _with_lm(settings: Settings, job: "Callable[[Endpoints, Encoder, Catal
     from service.adapters.lm_client import open_endpoints  # DSPy takes a second to import, scikit-learn more
 
     async with open_endpoints(settings, threads=os.cpu_count()) as (light, primary, strong):
-        from optimizers.program_job import Endpoints
         from optimizers.response_cache import identify
+        from optimizers.subject import Endpoints
 
         file = settings.lm_gguf.stat() if PROVIDER in (settings.lm, settings.lm_light, settings.lm_strong) else None
         server = settings.lm_api_base or (f"{settings.lm_gguf.name} {file.st_size} {file.st_mtime_ns}" if file else "")

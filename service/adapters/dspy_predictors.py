@@ -6,7 +6,7 @@ globally: every call runs in a `dspy.context` with LM and adapter, without trace
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from service.adapters.lm_breaker import Breaker
@@ -15,8 +15,8 @@ from service.adapters.lm_failures import FailureReason, classify, failure
 from service.adapters.lm_loop import LMLoop
 from service.adapters.lm_price import Price, price_of
 from service.adapters.local_lm import PROVIDER, LMEndpoint
-from service.adapters.number_check import foreign_numbers
-from service.contracts.lm import AgentOption, Finding, LMFailure, LMQuestion, LMVerdict, Wording
+from service.adapters.wording_check import checked_text
+from service.contracts.lm import AgentOption, LMFailure, LMQuestion, LMVerdict, Wording
 from signatures.inventory import ModelClass
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ FAIR_SECONDS = 0.5  # a timeout shorter than this says nothing about the LM
 MARGIN_SECONDS = 0.05  # the program ends this much earlier than its caller leaves, to hand over what it has
 WARM_SECONDS = 60.0
 PROGRAMS_KEPT = 4
-RESPONSE_CHARACTERS = 4_000
 _COUNTED = {FailureReason.TIMEOUT.value, FailureReason.UNAVAILABLE.value, FailureReason.ERROR.value}
 
 
@@ -160,18 +159,6 @@ class _Latest(Generic[T]):
             if len(self._kept) > PROGRAMS_KEPT:
                 self._kept.popitem(last=False)
         return self._kept[version]
-
-
-def checked_text(text: str, findings: Sequence[Finding]) -> str | LMFailure:
-    """Return the text, or why it may not be shown."""
-    text = text.strip()
-    if not text or len(text) > RESPONSE_CHARACTERS:
-        return failure(FailureReason.INVALID_OUTPUT, f"The language model's text has {len(text)} characters.")
-    sources = [part for f in findings for part in (f.agent_id, f.summary, *f.evidence, *f.caveats)]
-    foreign = foreign_numbers(text, sources)
-    if foreign:
-        return failure(FailureReason.INVALID_OUTPUT, f"The language model's text holds {len(foreign)} numbers that no finding holds.")
-    return text
 
 
 def _tell(breaker: Breaker, answer: object, timeout: float) -> None:

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from service.catalog.model import Catalog
 from service.contracts.decision import Action, RouteDecision
-from service.contracts.handoff import AgentHandoff, HandoffStatus
+from service.contracts.handoff import AgentHandoff, HandoffResult, HandoffStatus
 from service.contracts.lm import Finding, LMFailure, Wording
 from service.contracts.model import JsonObject
 from service.contracts.notice import LANGUAGE_NOT_READ, Notice
@@ -96,7 +96,7 @@ class Synthesize:
             return plain, ()
         wording = Wording(
             query=query,
-            findings=tuple(finding_of(_handoff(part)) for part in answers),
+            findings=tuple(finding_of(handoff.agent_id, handoff.result) for handoff in map(_handoff, answers)),
             router_version=router.version if router is not None else NO_ROUTER,
             programs=router.programs if router is not None else {},
         )
@@ -152,14 +152,15 @@ def _handoff(run: PartRun) -> AgentHandoff:
     return answer.handoff
 
 
-def finding_of(handoff: AgentHandoff) -> Finding:
+def finding_of(agent_id: str, result: HandoffResult) -> Finding:
     """Return what an agent found, for those who word it."""
-    return Finding(agent_id=handoff.agent_id, summary=summarize(handoff), evidence=handoff.result.evidence, caveats=handoff.result.caveats)
+    return Finding(agent_id=agent_id, summary=summarize(agent_id, result), evidence=result.evidence, caveats=result.caveats)
 
 
 def _word_part(run: PartRun) -> str:
     """Word a part: what was asked for in full, what stands beside it in short."""
-    finding = finding_of(_handoff(run))
+    handoff = _handoff(run)
+    finding = finding_of(handoff.agent_id, handoff.result)
     if run.part.role is Role.ASKED:
         return word(finding)
     label = finding.agent_id.replace("_", " ")
@@ -177,17 +178,17 @@ def word(finding: Finding) -> str:
     return "\n\n".join(p for p in parts if p)
 
 
-def summarize(handoff: AgentHandoff) -> str:
+def summarize(agent_id: str, result: HandoffResult) -> str:
     """Return the agent's own `summary`, or else its first evidence, which states the finding, or else its scalar outputs as a list."""
-    output = handoff.result.primary_output
+    output = result.primary_output
     summary = output.get("summary")
-    sentences = (summary if isinstance(summary, str) else "", *handoff.result.evidence)
+    sentences = (summary if isinstance(summary, str) else "", *result.evidence)
     first = next((s.strip() for s in sentences if s.strip()), None)
     if first is not None:
         return first
     scalars = [f"{name.replace('_', ' ')}: {_show(v)}" for name, v in output.items() if isinstance(v, str | int | float | bool)]
     listed = "; ".join(scalars[:MAX_SCALARS])
-    return f"{handoff.agent_id} reports {listed}." if listed else f"{handoff.agent_id} has finished."
+    return f"{agent_id} reports {listed}." if listed else f"{agent_id} has finished."
 
 
 def describe_run(run: AgentRun) -> AgentResult:

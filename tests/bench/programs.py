@@ -31,7 +31,7 @@ from optimizers.questions import Asked, ask_held_out, ask_unseen, would_ask
 from optimizers.response_cache import answers_kept, identify
 from optimizers.search_watch import Watch
 from optimizers.student import fit
-from optimizers.trainee import TASKS, Trainee, example_of
+from optimizers.trainee import TASKS, RoutingTrainee, example_of
 from service.adapters.lm_client import make_lm
 from service.adapters.lm_price import Price
 from service.adapters.local_lm import SLOTS, LocalLM
@@ -119,7 +119,7 @@ def compare_searches(
         meter, began = Meter(), time.monotonic()
         counted = metered(lm, meter, Price(0.0, 0.0))
         model = Model(counted, style_for(counted.model))
-        trainee = Trainee(task, dict.fromkeys(ModelClass, model), {})
+        trainee = RoutingTrainee(task, dict.fromkeys(ModelClass, model), {})
         watch = Watch(meter, lambda _: None, None)
         if search != "plain":
             examples = [example_of(one) for one in asked]

@@ -9,12 +9,13 @@ from dspy.utils import exceptions as lm
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.adapters.dspy_predictors import DspyPredictors, checked_text
+from service.adapters.dspy_predictors import DspyPredictors
 from service.adapters.lm_breaker import Breaker
 from service.adapters.lm_failures import FailureReason, classify
 from service.adapters.lm_loop import LMLoop
 from service.adapters.local_lm import LMEndpoint
 from service.adapters.number_check import foreign_numbers
+from service.adapters.wording_check import checked_text
 from service.contracts.lm import Finding, LMFailure, LMQuestion
 from signatures.program import UnusableAnswer
 

@@ -9,12 +9,12 @@ import pytest
 from optimizers.lm_meter import LMTooUnreliable, Meter, Spent, metered
 from optimizers.order import Wish
 from optimizers.program_job import Estimate
-from optimizers.program_search import SEARCHES, Search, _showing_best, answer_all, find_better
+from optimizers.program_search import SEARCHES, Search, _set_best, answer_all, find_better
 from optimizers.prompt_diff import diff_programs
 from optimizers.questions import Asked
 from optimizers.response_cache import answers_kept, no_answers_kept
 from optimizers.search_watch import Watch
-from optimizers.trainee import TASKS, Trainee, example_of
+from optimizers.trainee import TASKS, RoutingTrainee, Trainee, example_of
 from service.adapters.lm_price import Price
 from signatures.inventory import ModelClass
 from signatures.program import RoutingProgram
@@ -39,7 +39,7 @@ def sees_demonstrations(prompt: str) -> bool:
 def searching(book: Codebook, meter: Meter) -> tuple[Search, Trainee]:
     """Return a search over a small local LM, and its trainee."""
     lm = metered(codebook_lm(book), meter, PRICE)
-    trainee = Trainee(TASKS["routing"], dict.fromkeys(ModelClass, Model(lm, style_for(lm.model))), {})
+    trainee = RoutingTrainee(TASKS["routing"], dict.fromkeys(ModelClass, Model(lm, style_for(lm.model))), {})
     examples = [example_of(one) for one in ASKED]
     return Search(TASKS["routing"], examples[:40], examples[40:], {}, lm, "light", 1, 1), trainee
 
@@ -108,7 +108,7 @@ def test_a_search_finds_whether_to_tell_the_likeliest_option() -> None:
     search = Search(TASKS["routing"], [], examples[40:], {}, lm_of(book), "light", 1, 1)
 
     with no_answers_kept():
-        found = _showing_best(search, trainee)
+        found = _set_best(search, trainee)
 
     states = found.states()
     assert (trainee.states()["intent"]["first_reading"], states["intent"]["first_reading"]) == (False, True)

@@ -274,7 +274,7 @@ def test_without_a_summary_the_scalars_speak(result: dict[str, Any], summary: st
     """The agent's summary, else its first evidence, else its numbers; never an invented sentence."""
     handoff = a_handoff(CAUSAL, **{"evidence": (), "caveats": (), **result})
 
-    assert summarize(handoff) == summary
+    assert summarize(handoff.agent_id, handoff.result) == summary
 
 
 async def test_evidence_is_not_told_twice_and_not_endlessly() -> None:

@@ -1,0 +1,86 @@
+"""The program that puts findings into words, as the subject of a search: its questions, and how a better program is proven."""
+
+from collections.abc import Mapping, Sequence
+
+import dspy
+import numpy as np
+
+from optimizers.case import Case, Progress
+from optimizers.evaluate import Figure
+from optimizers.job import SEED
+from optimizers.order import SYNTHESIS, Wish
+from optimizers.program_search import TRAINING, VALIDATION, answer_all
+from optimizers.scrub import Scrubber
+from optimizers.subject import FEWEST, PROVING, Champion, Endpoints, Proof
+from optimizers.trainee import Trainee
+from optimizers.trial import Trial, hold
+from optimizers.wordings import MOST_READ, TASK, WHOLE, example_of, judge, read_wordings, split
+from service.adapters.answer_log import AnswerLog
+from service.adapters.local_lm import PROVIDER
+from service.contracts.model import JsonObject
+from service.errors import ConfigurationError
+from signatures.composition import SynthesisProgram
+from signatures.inventory import INVENTORY, ModelClass
+from signatures.prompting import Model
+
+
+class SynthesisTrainee(Trainee):
+    """`SynthesisProgram`."""
+
+    def __init__(self, model: Model, programs: JsonObject) -> None:
+        """Start from the programs of a router version, which may be none."""
+
+        def program() -> SynthesisProgram:
+            return SynthesisProgram(model).load_programs(programs)
+
+        self._program = program
+        super().__init__([SYNTHESIS], program())
+
+    def served(self) -> SynthesisProgram:
+        """Return the program that is served."""
+        return self._program()
+
+
+class SynthesisPrograms:
+    """What the LM does for `--signature synthesis`."""
+
+    def __init__(self, case: Case, champion: Champion, wish: Wish, endpoints: Endpoints, progress: Progress) -> None:
+        """Gather the questions: what agents found, as it is stored.
+
+        Raises:
+            ConfigurationError: there are too few, or the LM is none that the service has texts written by.
+            StoreUnavailable: the answers cannot be read.
+        """
+        if endpoints.strong.model.partition("/")[0] == PROVIDER:
+            raise ConfigurationError(
+                "A small local language model never puts answers into words: the service joins the findings itself. "
+                "Set POINTSMAN_LM_STRONG, POINTSMAN_LM or --lm to another one."
+            )
+        progress("reading what agents found")
+        worded = read_wordings(AnswerLog(case.order.database_url).latest(MOST_READ, since=case.order.since), Scrubber())
+        if len(worded) < FEWEST:
+            raise ConfigurationError(f"Agents answered {len(worded)} different requests so far; a search needs {FEWEST}.")
+        train, validation, self._proving = split(worded, (TRAINING, VALIDATION[wish.auto], PROVING), SEED)
+        self._champion, self._threads = champion, endpoints.threads
+        self.lm = endpoints.strong.model
+        self.questions = len(train) + len(validation) + len(self._proving)
+        self.task = TASK
+        self.train: Sequence[dspy.Example] = [example_of(one) for one in train]
+        self.validation: Sequence[dspy.Example] = [example_of(one) for one in validation]
+        self.wordings: Mapping[str, str] = {}
+
+    def trainee(self, models: Mapping[ModelClass, Model], programs: JsonObject) -> SynthesisTrainee:
+        """Return the program as it is."""
+        return SynthesisTrainee(models[INVENTORY[SYNTHESIS].model_class], programs)
+
+    def prove(self, before: Trainee, after: Trainee, *, rehearsed: bool) -> Proof:
+        """Let both word what no search saw, and compare how often the text is whole."""
+        wordings = [one.wording for one in self._proving]
+        flaws = {}
+        for name, program in (("before", before), ("after", after)):
+            answers = answer_all(program, wordings, self._threads)
+            texts = [str(answer.response_text) if answer is not None else "" for answer in answers]
+            flaws[name] = [judge(text, wording) for text, wording in zip(texts, wordings, strict=True)]
+        whole = {f"whole_texts_{name}": Figure.share(found.count(WHOLE), len(found)) for name, found in flaws.items()}
+        trial = Trial(tuple(one.query for one in wordings), (WHOLE,) * len(wordings), np.ones(len(wordings)))
+        return Proof(self._champion.policy, whole, hold(trial, flaws["before"], flaws["after"]))

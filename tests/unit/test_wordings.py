@@ -1,0 +1,144 @@
+"""What synthesis is optimized on: which requests, split how, and when a text is whole."""
+
+import asyncio
+from collections import Counter
+from uuid import uuid4
+
+import pytest
+
+from optimizers.lm_meter import Meter, metered
+from optimizers.program_search import Search, answer_all, find_better
+from optimizers.response_cache import no_answers_kept
+from optimizers.scrub import Scrubber
+from optimizers.search_watch import Watch
+from optimizers.synthesis_programs import SynthesisTrainee
+from optimizers.wordings import TASK, WHOLE, Worded, example_of, judge, read_wordings, split
+from service.adapters.answer_log import LoggedAnswer
+from service.adapters.lm_price import Price
+from service.contracts.lm import Finding, Wording
+from service.contracts.output import AgentResult, AgentStatus
+from signatures.composition import SynthesisProgram
+from signatures.feedback import FLAWS, feedback_on_text
+from signatures.prompting import Model, style_for
+from tests.contract.test_store import a_receipt
+from tests.unit.codebook import Teller, engine_lm
+
+SHARE = Finding(
+    agent_id="gap_analyzer", summary="Share fell 12% in 3 regions.", evidence=("Northeast leads with 41%.",), caveats=("One year.",)
+)
+PLAIN = Finding(agent_id="explainer", summary="Patients switch because competitors deliver faster.")
+
+
+def wording(*findings: Finding, query: str = "Where do we lose share?") -> Wording:
+    """Return what an LM is asked to word."""
+    return Wording(query=query, findings=findings, router_version="", programs={})
+
+
+@pytest.mark.parametrize(
+    ("text", "flaw"),
+    [
+        ("Share fell 12% in 3 regions.", WHOLE),
+        ("In 3 regions the share fell by 0.12; the Northeast leads (41%).", WHOLE),
+        ("Share fell 12% in three regions.", "a finding left out"),
+        ("Share fell 12% in 3 regions, 5% of them in the West.", "a number of its own"),
+        ("  ", "no usable text"),
+        ("12% and 3 " * 500, "no usable text"),
+    ],
+)
+def test_a_text_is_whole_if_it_keeps_every_number_and_adds_none(text: str, flaw: str) -> None:
+    """Whatever else it says."""
+    assert judge(text, wording(SHARE)) == flaw
+
+
+def test_of_a_summary_without_numbers_most_words_are_kept() -> None:
+    """It cannot be checked otherwise."""
+    assert judge("Competitors deliver faster, so patients switch.", wording(PLAIN)) == WHOLE
+    assert judge("Nothing was found.", wording(PLAIN)) == "a finding left out"
+    assert judge("Share fell 12% in 3 regions.", wording(SHARE, PLAIN)) == "a finding left out"
+
+
+def test_every_flaw_is_told_to_a_reflecting_optimizer() -> None:
+    """Each in its own words, and what is right too."""
+    told = {flaw: feedback_on_text(flaw) for flaw in (*FLAWS, WHOLE)}
+
+    assert len(set(told.values())) == len(told)
+    assert told[WHOLE].startswith("Right")
+
+
+def logged(query: str, session: str, *results: AgentResult) -> LoggedAnswer:
+    """Return a logged answer."""
+    output = a_receipt(text=query).output.model_copy(update={"agent_results": results})
+    return LoggedAnswer("acme", session, "user-77", query, output)
+
+
+def answered(summary: str, status: AgentStatus = AgentStatus.SUCCESS, *evidence: str) -> AgentResult:
+    """Return what an agent answered."""
+    found = {"primary_output": {"summary": summary}, "evidence": list(evidence), "caveats": [], "tables": [], "models": []}
+    return AgentResult(agent_id="gap_analyzer", agent_tier=2, status=status, result=found, confidence=0.9, latency_ms=5)
+
+
+def test_findings_are_read_from_stored_answers() -> None:
+    """Those that were answered, each text once, the newest; without personal data, in query, summary and evidence."""
+    failed = AgentResult(agent_id="x", agent_tier=2, status=AgentStatus.TIMEOUT, result=None, confidence=0, latency_ms=5, error="late")
+    log = [
+        logged("Where is the share? ask jane@acme.com", "s-1", answered("Dr. Jane Roe lost 12%.", AgentStatus.PARTIAL, "user-77 asked.")),
+        logged("where is the share?  ask jane@acme.com", "s-2", answered("An older answer.")),
+        logged("Why?", "s-3", failed, answered("Blocked.", AgentStatus.FAILED)),
+    ]
+
+    (only,) = read_wordings(log, Scrubber())
+
+    (finding,) = only.wording.findings
+    assert only.wording.query == "Where is the share? ask [EMAIL]"
+    assert (finding.summary, finding.evidence) == ("Dr. [NAME] lost 12%.", ("[ID] asked.",))
+
+
+def test_a_session_is_in_one_part() -> None:
+    """So that what is proven is not what was learned from; with too few, each part gets its share."""
+    worded = [Worded(wording(PLAIN, query=f"q {i}"), i // 3) for i in range(90)]
+
+    parts = split(worded, (10, 10, 10), seed=1)
+    few = split(worded[:15], (10, 10, 10), seed=1)
+
+    of = Counter(session for part in parts for session in {one.session for one in part})
+    assert set(of.values()) == {1}
+    assert [len(part) for part in parts] == pytest.approx([10, 10, 10], abs=2)
+    assert sum(map(len, parts)) == 30
+    assert [len(part) for part in few] == pytest.approx([5, 5, 5], abs=2)
+    assert split(worded, (10, 10, 10), seed=1) == parts
+
+
+def a_hundred() -> list[Worded]:
+    """Return findings with numbers."""
+    return [
+        Worded(wording(Finding(agent_id="a", summary=f"The share of brand {i} is {i + 200}."), query=f"How is brand {i} {uuid4()}?"), i)
+        for i in range(60)
+    ]
+
+
+@pytest.mark.parametrize("name", ["miprov2", "gepa", "bootstrap"])
+def test_a_search_finds_the_instruction_that_keeps_texts_whole(name: str) -> None:
+    """An LM that names the numbers only when it is told to, or when it has seen how, is told or shown; and so it is served."""
+    meter, teller = Meter(), Teller()
+    lm = metered(engine_lm("openai/teller", teller), meter, Price(0.0, 0.0))
+    model, worded = Model(lm, style_for(lm.model)), a_hundred()
+    examples = [example_of(one) for one in worded]
+    search = Search(TASK, examples[:20], examples[20:], {}, lm, "light", 1, 1)
+    trainee = SynthesisTrainee(model, {})
+
+    with no_answers_kept():
+        found, ended = find_better(name, search, trainee, Watch(meter, lambda _: None, None))
+        before, after = (answer_all(program, [one.wording for one in worded], 1) for program in (trainee, found))
+
+    assert ended is None
+    whole = [
+        sum(a is not None and judge(a.response_text, one.wording) == WHOLE for a, one in zip(answers, worded, strict=True))
+        for answers in (before, after)
+    ]
+    assert whole[0] == len(worded) // 3
+    assert whole[1] == len(worded)
+    states = found.states()
+    assert set(states) == {"synthesis"}
+    served = SynthesisProgram(model).load_programs(dict(states))
+    answer = asyncio.run(served.acall(question=worded[1].wording))
+    assert judge(answer.response_text, worded[1].wording) == WHOLE
