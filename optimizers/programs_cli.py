@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 
-from optimizers.order import NotDone, Order, Wish
+from optimizers.order import SYNTHESIS, CannotBeOptimized, NotDone, Order, Wish
 from optimizers.progress import shown
 from service.adapters.local_lm import PROVIDER
 from service.catalog.loader import load_catalog
+from service.routing.policy import LOCAL_LM
 from service.settings import STATE, Settings
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def improve_programs(settings: Settings, order: Order, wish: Wish, err: Console)
         except LMTooUnreliable as exc:
             raise NotDone(f"The run is void, for {exc} Nothing was registered. What it answered is kept for the next run.") from exc
 
-    return asyncio.run(_with_lm(settings, job, err))
+    return asyncio.run(_with_lm(settings, wish, job, err))
 
 
 def estimate(settings: Settings, order: Order, wish: Wish, err: Console) -> "Estimate":
@@ -54,10 +55,15 @@ def estimate(settings: Settings, order: Order, wish: Wish, err: Console) -> "Est
 
         return estimate_programs(order, wish, endpoints, encoder, catalog, progress)
 
-    return asyncio.run(_with_lm(settings, job, err))
+    return asyncio.run(_with_lm(settings, wish, job, err))
 
 
-async def _with_lm(settings: Settings, job: "Callable[[Endpoints, Encoder, Catalog, Progress], T]", err: Console) -> T:
+async def _with_lm(settings: Settings, wish: Wish, job: "Callable[[Endpoints, Encoder, Catalog, Progress], T]", err: Console) -> T:
+    if wish.signature == SYNTHESIS and (settings.lm_strong or settings.lm) == LOCAL_LM:
+        raise CannotBeOptimized(
+            "A small local language model never puts answers into words: the service joins the findings itself. "
+            "Set POINTSMAN_LM_STRONG, POINTSMAN_LM or --lm to another one."
+        )
     from service.adapters.lm_client import open_endpoints  # DSPy takes a second to import, scikit-learn more
 
     async with open_endpoints(settings, threads=os.cpu_count()) as (light, primary, strong):

@@ -16,12 +16,13 @@ from optimizers.trainee import Trainee
 from optimizers.trial import Trial, hold
 from optimizers.wordings import MOST_READ, TASK, WHOLE, example_of, judge, read_wordings, split
 from service.adapters.answer_log import AnswerLog
-from service.adapters.local_lm import PROVIDER
 from service.contracts.model import JsonObject
 from service.errors import ConfigurationError
 from signatures.composition import SynthesisProgram
 from signatures.inventory import INVENTORY, ModelClass
 from signatures.prompting import Model
+
+FEWEST_OF_A_PART = 10
 
 
 class SynthesisTrainee(Trainee):
@@ -48,19 +49,19 @@ class SynthesisPrograms:
         """Gather the questions: what agents found, as it is stored.
 
         Raises:
-            ConfigurationError: there are too few, or the LM is none that the service has texts written by.
+            ConfigurationError: there are too few.
             StoreUnavailable: the answers cannot be read.
         """
-        if endpoints.strong.model.partition("/")[0] == PROVIDER:
-            raise ConfigurationError(
-                "A small local language model never puts answers into words: the service joins the findings itself. "
-                "Set POINTSMAN_LM_STRONG, POINTSMAN_LM or --lm to another one."
-            )
         progress("reading what agents found")
         worded = read_wordings(AnswerLog(case.order.database_url).latest(MOST_READ, since=case.order.since), Scrubber())
         if len(worded) < FEWEST:
             raise ConfigurationError(f"Agents answered {len(worded)} different requests so far; a search needs {FEWEST}.")
         train, validation, self._proving = split(worded, (TRAINING, VALIDATION[wish.auto], PROVING), SEED)
+        if min(map(len, (train, validation, self._proving))) < FEWEST_OF_A_PART:
+            raise ConfigurationError(
+                f"What agents answered is of {len({one.session for one in worded})} sessions. A search needs more: what it finds is proven "
+                "on sessions that it did not learn from."
+            )
         self._champion, self._threads = champion, endpoints.threads
         self.lm = endpoints.strong.model
         self.questions = len(train) + len(validation) + len(self._proving)

@@ -55,8 +55,8 @@ def read_wordings(answers: Iterable[LoggedAnswer], scrub: Scrubber) -> list[Word
 
 def split(worded: Sequence[Worded], sizes: Sequence[int], seed: int) -> list[list[Worded]]:
     """Split by session, at random, into parts of about these sizes; where there are too few, each gets its share of what there is."""
-    sessions = np.random.default_rng(seed).permutation(sorted({one.session for one in worded})).tolist()
-    place = {session: i for i, session in enumerate(sessions)}
+    sessions = sorted({one.session for one in worded})
+    place = dict(zip(sessions, np.random.default_rng(seed).permutation(len(sessions)).tolist(), strict=True))
     ordered = sorted(worded, key=lambda one: place[one.session])
     total = min(sum(sizes), len(ordered))
     ends = np.rint(np.cumsum(sizes) * total / sum(sizes)).astype(int).tolist()
@@ -105,7 +105,9 @@ def _finding(answer: AgentResult) -> Finding | None:
     result = answer.result
     if answer.status not in (AgentStatus.SUCCESS, AgentStatus.PARTIAL) or not isinstance(result, dict):
         return None
-    read = {name: result[name] for name in ("primary_output", "evidence", "caveats")}
+    read = {name: result[name] for name in ("primary_output", "evidence", "caveats") if name in result}
+    if not read:
+        return None
     return finding_of(answer.agent_id, HandoffResult.model_validate({**read, "confidence": answer.confidence}))
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 90.0
@@ -96,13 +98,17 @@ class Program:
 
 
 @pytest.fixture(scope="session")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working folder with a router version fitted from the whole seed set."""
-    folder = tmp_path_factory.mktemp("workplace")
-    program = [sys.executable, "-m", "optimizers.cli", "--bootstrap", "--seed-set", str(ROOT / "datasets" / "seed")]
-    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder
+def workplace(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A working folder with a router version fitted from the whole seed set; fitted once, whichever process is first."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base if worker_id == "master" else base.parent) / "bootstrapped"
+    with FileLock(f"{shared}.lock"):
+        if not shared.exists():
+            shared.mkdir()
+            program = [sys.executable, "-m", "optimizers.cli", "--bootstrap", "--seed-set", str(ROOT / "datasets" / "seed")]
+            done = subprocess.run(program, cwd=shared, capture_output=True, text=True, timeout=400, check=False)
+            assert done.returncode == 0, done.stderr
+    return Path(shutil.copytree(shared, tmp_path_factory.mktemp("workplace") / "work"))
 
 
 @pytest.fixture(scope="session")

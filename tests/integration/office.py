@@ -73,12 +73,16 @@ async def write_log(folder: Path, requests: int) -> None:
 
 
 def logged(text: str, session: str, agent: str, *, succeeded: bool, hour: int) -> Receipt:
-    """Return the receipt of a request that one agent was asked."""
+    """Return the receipt of a request that one agent was asked, who found something to say."""
     made = a_receipt(text=text)
+    found = {"primary_output": {"summary": f"There are {hour + 200} {agent} of that kind."}, "evidence": [], "caveats": []}
+    answer = made.output.agent_results[0].model_copy(update={"agent_id": agent, "result": found})
+    output = made.output.model_copy(update={"agent_results": (answer,)})
     outcome = {"agents_selected": (agent,), "agents_succeeded": int(succeeded), "agents_failed": int(not succeeded)}
     said = {"intent": agent, "session_id": session, "was_rerouted": not succeeded, "rung": "student", "router_version": "1"}
     signal_ = made.signal.model_validate({**made.signal.model_dump(), **outcome, **said})
-    return made.model_copy(update={"signal": signal_, "committed_at": NOW + timedelta(hours=hour)})
+    request = made.request.model_copy(update={"session_id": session})
+    return made.model_copy(update={"request": request, "signal": signal_, "output": output, "committed_at": NOW + timedelta(hours=hour)})
 
 
 def run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:

@@ -7,11 +7,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import dspy
 import pytest
 
 from service.adapters.dspy_predictors import DspyPredictors
 from service.adapters.local_lm import LMEndpoint
 from service.contracts.lm import Finding, LMFailure, LMVerdict, Wording
+from signatures.response import ResponseSynthesis
 from tests.unit.signatures.questions import QUESTION
 
 TIMEOUT = 0.8
@@ -34,14 +36,16 @@ def completion(content: object) -> bytes:
     return http(json.dumps({"id": "1", "object": "chat.completion", "model": "test", "choices": choices, "usage": {}}).encode())
 
 
-def answering(*responses: bytes) -> Handler:
-    """Answer each request in turn, the last one for ever."""
+def answering(*responses: bytes, keep: list[str] | None = None) -> Handler:
+    """Answer each request in turn, the last one for ever; `keep` gets the requests' bodies."""
     left = list(responses)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"(?i)content-length: (\d+)", head)
-        await reader.readexactly(int(length.group(1)) if length else 0)  # closing with unread bytes would reset the connection
+        asked = await reader.readexactly(int(length.group(1)) if length else 0)  # closing with unread bytes would reset the connection
+        if keep is not None:
+            keep.append(asked.decode())
         writer.write(left.pop(0) if len(left) > 1 else left[0])
         await writer.drain()
         writer.close()
@@ -278,3 +282,20 @@ async def test_a_composed_text_is_checked_for_numbers() -> None:
 
     assert isinstance(refused, LMFailure)
     assert refused.reason == "invalid_output"
+
+
+async def test_a_text_is_composed_by_the_program_of_the_router_version() -> None:
+    """What a search found stands in the prompt, for the version that holds it and no other."""
+    asked = list[str]()
+    state = dspy.Predict(ResponseSynthesis.with_instructions("Sing the findings.")).dump_state()
+    wordings = [
+        Wording(query="why?", findings=(Finding(agent_id="a", summary="Fell."),), router_version=str(number), programs=programs)
+        for number, programs in enumerate(({}, {"synthesis": state}, {"synthesis": {"demos": 7}}))
+    ]
+    sung = completion(json.dumps({"response_text": "It fell."}))
+    async with served(answering(*[sung] * 3, keep=asked)) as address, asking(address) as predictors:
+        answers = [await predictors.compose(wording, timeout=5) for wording in wordings]
+
+    assert answers[:2] == ["It fell."] * 2
+    assert isinstance(answers[2], LMFailure)
+    assert ["Sing the findings." in prompt for prompt in asked] == [False, True]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from signatures.artifact import read_version
 from tests.integration.office import ASKS, make_office, registry, run
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
@@ -61,6 +62,9 @@ class _Handler(BaseHTTPRequestHandler):
 def _answer(system: str, user: str) -> str:
     if "proposed_instruction" in system:
         return json.dumps({"proposed_instruction": "Use the codebook."})
+    if "response_text" in system:
+        finding = user.rpartition("[[ ## findings ## ]]\n")[2].splitlines()[0].partition(": ")[2]
+        return json.dumps({"response_text": finding if "codebook" in system else "There are many of that kind."})
     field, _, allowed = user.rpartition(" is one of: ")
     labels = allowed.rstrip(".").split(", ")
     query = field.rpartition("[[ ## query ## ]]\n")[2].splitlines()[0]
@@ -119,6 +123,31 @@ def test_a_dry_run_asks_nobody_and_is_about_right(folder: Path, server: Server) 
     assert "best " in done.stderr
 
 
+def test_a_wording_that_leaves_no_number_out_is_found_proven_and_promoted(folder: Path, server: Server) -> None:
+    """From what agents found, as it is stored; the version of before is otherwise unchanged, and the page shows the instruction."""
+    (folder / "rules.yaml").write_text("least_test: 30\n")
+    before = registry(folder).champion()
+
+    done = run(folder, "--signature", "synthesis", "--lm", "openai/codebook", "--rules", "rules.yaml", "--json", **server.settings)
+
+    assert done.returncode == 0, done.stderr
+    made: dict[str, Any] = json.loads(done.stdout)
+    assert made["ruling"] == "promote", made["reason"]
+    assert made["figures"]["whole_texts_before"]["value"] == 0.0
+    assert made["figures"]["whole_texts_after"]["value"] == 1.0
+    assert made["search"]["signature"] == "synthesis"
+    after = registry(folder).champion()
+    assert before is not None
+    assert after is not None
+    assert after.number == made["version"] != before.number
+    old, new = read_version(before.folder), read_version(after.folder)
+    assert "Use the codebook." in new.programs["synthesis"]["signature"]["instructions"]
+    assert {name: state for name, state in new.programs.items() if name != "synthesis"} == old.programs
+    assert (new.student, new.policy, new.manifest.lm) == (old.student, old.policy, "openai/codebook")
+    run_id = next(one.run_id for one in registry(folder).versions() if one.number == after.number)
+    assert "+Use the codebook." in (registry(folder).read_artifact(run_id, "report.html") or "")
+
+
 def test_an_lm_that_dies_voids_the_run(folder: Path, server: Server) -> None:
     """Exit code 1, a sentence with the reason, and nothing registered."""
     before, server.dead = [one.number for one in registry(folder).versions()], True
@@ -140,8 +169,10 @@ def test_an_lm_that_dies_voids_the_run(folder: Path, server: Server) -> None:
         ((*LM, "--optimizer", "magic"), "miprov2"),
         ((*LM, "--auto", "endless"), "heavy"),
         (("--signature", "poetry", "--lm", "openai/x"), "poetry"),
+        (("--signature", "synthesis"), "POINTSMAN_LM"),
+        (("--signature", "synthesis", "--lm", "local"), "never puts answers into words"),
     ],
-    ids=["few calls", "no price", "no LM", "no optimizer", "no auto", "no signature"],
+    ids=["few calls", "no price", "no LM", "no optimizer", "no auto", "no signature", "no writer", "a small writer"],
 )
 def test_what_cannot_be_done_is_told_before_anybody_is_asked(folder: Path, server: Server, arguments: tuple[str, ...], said: str) -> None:
     """Exit code 2 and a sentence that says what to do."""

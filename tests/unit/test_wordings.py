@@ -95,7 +95,7 @@ def test_findings_are_read_from_stored_answers() -> None:
 
 def test_a_session_is_in_one_part() -> None:
     """So that what is proven is not what was learned from; with too few, each part gets its share."""
-    worded = [Worded(wording(PLAIN, query=f"q {i}"), i // 3) for i in range(90)]
+    worded = [Worded(wording(PLAIN, query=f"q {i}"), 2**64 - 1 - i // 3) for i in range(90)]
 
     parts = split(worded, (10, 10, 10), seed=1)
     few = split(worded[:15], (10, 10, 10), seed=1)
