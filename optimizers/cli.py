@@ -21,6 +21,7 @@ from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import CHAMPION_NOTE, recall, remember
 from service.catalog.coverage import say_described_only
 from service.catalog.loader import load_catalog
+from service.contracts.model import JsonObject
 from service.errors import ConfigurationError
 from service.routing.encoder_file import NAME
 from service.routing.student import Student
@@ -28,6 +29,7 @@ from service.settings import Settings, read_settings
 from signatures.artifact import STUDENT
 
 if TYPE_CHECKING:
+    from optimizers.evaluate import Figure
     from optimizers.job import Bootstrapped
 
 SEED_SET = Path("datasets/seed")
@@ -47,7 +49,8 @@ def optimize(
         bool, typer.Option("--bootstrap", help="Fit a router from the seed set; it is champion when it is the first.")
     ] = False,
     signature: Annotated[
-        str | None, typer.Option(help="Make a better version of this and let the court decide: routing, or intent with an LM.")
+        str | None,
+        typer.Option(help="Make a better version of this and let the court decide: routing; with an LM also intent, synthesis."),
     ] = None,
     pending: Annotated[
         bool, typer.Option("--pending", help="Carry out what was asked for by POST /optimizations: for a periodic job.")
@@ -103,6 +106,9 @@ def optimize(
         except CannotBeOptimized as exc:
             raise _exit(str(exc)) from exc
         if not dry_run:
+            if (seed_set or SEED_SET).exists() and find_champion(settings.mlflow_uri) is None:
+                err.print("There is no champion to challenge yet; fitting the first router version.", highlight=False)
+                _show(err, *_bootstrap(settings, seed_set or SEED_SET, golden, risk_target, promote=False))
             improve_one(settings, order, signature, wish, as_json=as_json)
         elif wish is not None:
             estimate_one(settings, order, wish, as_json=as_json)
@@ -117,10 +123,17 @@ def optimize(
             highlight=False,
         )
         promote = True
-    _bootstrap(settings, seed_set or SEED_SET, golden, risk_target, promote=promote, as_json=as_json)
+    made, seconds = _bootstrap(settings, seed_set or SEED_SET, golden, risk_target, promote=promote)
+    if as_json:
+        out.print_json(data=_as_json(made))
+    else:
+        _show(out, made, seconds)
 
 
-def _bootstrap(settings: Settings, seed_set: Path, golden: Path | None, risk_target: float, *, promote: bool, as_json: bool) -> None:
+def _bootstrap(
+    settings: Settings, seed_set: Path, golden: Path | None, risk_target: float, *, promote: bool
+) -> "tuple[Bootstrapped, float]":
+    """Fit and register a first version; return it with the seconds that it took."""
     test = golden if golden is not None else GOLDEN if seed_set == SEED_SET and GOLDEN.is_file() else None
     from optimizers import job  # scikit-learn and SciPy take seconds to import
     from service.routing.encoder import Encoder
@@ -140,7 +153,7 @@ def _bootstrap(settings: Settings, seed_set: Path, golden: Path | None, risk_tar
             )
         except (ValueError, FileNotFoundError, ConfigurationError) as exc:
             raise _exit(str(exc)) from exc
-    _show(made, as_json, time.monotonic() - started)
+    return made, time.monotonic() - started
 
 
 def _order(
@@ -196,20 +209,22 @@ def find_champion(mlflow_uri: str) -> RegisteredVersion | None:
     return champion
 
 
-def _show(made: "Bootstrapped", as_json: bool, seconds: float) -> None:
-    figures = {
-        "cross_fitted_accuracy": made.cross_fitted,
-        **{f"golden_{n}": f for n, f in (made.golden.figures() if made.golden else {}).items()},
-    }
-    if as_json:
-        values = {name: {"value": f.value, "low": f.low, "high": f.high, "n": f.n} for name, f in figures.items()}
-        facts = {"version": made.version.number, "alias": made.alias, "described_only": made.described_only}
-        out.print_json(data={**facts, "policy": made.policy.model_dump(), "figures": values})
-        return
+def _figures(made: "Bootstrapped") -> "dict[str, Figure]":
+    golden = made.golden.figures() if made.golden else {}
+    return {"cross_fitted_accuracy": made.cross_fitted, **{f"golden_{name}": figure for name, figure in golden.items()}}
+
+
+def _as_json(made: "Bootstrapped") -> JsonObject:
+    values: JsonObject = {name: {"value": f.value, "low": f.low, "high": f.high, "n": f.n} for name, f in _figures(made).items()}
+    facts: JsonObject = {"version": made.version.number, "alias": made.alias, "described_only": list(made.described_only)}
+    return {**facts, "policy": made.policy.model_dump(), "figures": values}
+
+
+def _show(out: Console, made: "Bootstrapped", seconds: float) -> None:
     table = Table(title=f"Router version {made.version.number} ({made.alias}), {seconds:.0f} s", title_justify="left")
     for heading in ("figure", "value", "95 % interval", "rows"):
         table.add_column(heading, justify="left" if heading == "figure" else "right")
-    for name, f in figures.items():
+    for name, f in _figures(made).items():
         table.add_row(name, f"{f.value:.3f}", f"{f.low:.3f} to {f.high:.3f}", str(f.n))
     out.print(table)
     policy = made.policy

@@ -36,7 +36,15 @@ SEED = 1
 
 
 def make_office(folder: Path, requests: int = 300) -> None:
-    """Write the catalogue, make the first router and write a log of so many requests."""
+    """Write catalogue and labelled requests, make the first router and write a log of so many requests."""
+    open_office(folder)
+    done = run(folder, "--bootstrap", "--seed-set", "seed.jsonl")
+    assert done.returncode == 0, done.stderr
+    asyncio.run(write_log(folder, requests))
+
+
+def open_office(folder: Path) -> None:
+    """Write catalogue and labelled requests: there is no router and no log yet."""
     (folder / "catalog").mkdir()
     agents = ", ".join(AGENT.format(name) for name in ASKS)
     tiers = "tiers: {3: {timeout_ms: 60000, max_retries: 1, fallback: template}}"
@@ -50,9 +58,6 @@ def make_office(folder: Path, requests: int = 300) -> None:
     (folder / ".env").write_text("POINTSMAN_CATALOG=catalog\n")
     rows = [{"text": ask.format("Acme"), "label": label} for label, asks in ASKS.items() for ask in asks]
     (folder / "seed.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    done = run(folder, "--bootstrap", "--seed-set", "seed.jsonl")
-    assert done.returncode == 0, done.stderr
-    asyncio.run(write_log(folder, requests))
 
 
 async def write_log(folder: Path, requests: int) -> None:

@@ -22,7 +22,7 @@ from service.adapters.mlflow_registry import CHALLENGER, CHAMPION
 from service.adapters.sql_store import SqlStore
 from service.catalog.loader import load_catalog
 from service.contracts.optimization import OptimizationWish
-from tests.integration.office import ASKS, logged, make_office, registry, run
+from tests.integration.office import ASKS, logged, make_office, open_office, registry, run
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
 SEED = 1
@@ -55,6 +55,21 @@ def test_a_log_becomes_a_challenger_with_a_verdict(folder: Path) -> None:
     assert (used.dataset.digest, json.loads(used.dataset.profile)) == (manifest["sha256"][:36], manifest)
     assert (manifest["personal_data_replaced"], manifest["labelled"]) == (1, 12)
     assert done.stderr.count(" s] ") >= 6
+
+
+def test_where_there_is_nothing_yet_the_first_router_is_made_and_challenged(tmp_path: Path) -> None:
+    """One command on a fresh clone: a champion, a registered challenger, a verdict and a report; nobody serves what is no better."""
+    open_office(tmp_path)
+
+    done = run(tmp_path, "--signature", "routing", "--seed-set", "seed.jsonl", "--json")
+
+    assert done.returncode == 0, done.stderr
+    made: dict[str, Any] = json.loads(done.stdout)
+    versions = {one.number: one for one in registry(tmp_path).versions()}
+    assert {number: one.aliases for number, one in versions.items()} == {"1": (CHAMPION,), "2": (CHALLENGER,)}
+    assert (made["version"], made["ruling"]) == ("2", "reject")
+    assert "<html" in (registry(tmp_path).read_artifact(versions["2"].run_id, "report.html") or "")
+    assert "Router version 1 (champion)" in done.stderr
 
 
 def test_what_was_received_teaches_and_does_not_judge(folder: Path) -> None:
