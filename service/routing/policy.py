@@ -11,6 +11,7 @@ from pydantic import Field
 from service.contracts.model import Contract, Probability
 
 LOCAL_LM = "local"
+MOST_OFFERED = 20  # intents that an LM chooses among, at most
 NEVER = 1.01  # a probability from which nothing is acted on
 
 
@@ -62,6 +63,10 @@ class Policy(Contract):
         if lm in self.kept_out_lms:
             return False
         return lm in self.trusted_lms or lm.partition("/")[0] != LOCAL_LM
+
+    def offered(self, intent: str) -> int:
+        """Return among how many of the likeliest intents an LM may choose: where the student has drifted, its order says little."""
+        return MOST_OFFERED if intent in self.given_back else self.shortlist
 
     def act_from(self, intent: str) -> float:
         """Return the probability from which the student acts alone on an intent."""

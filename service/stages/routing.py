@@ -289,7 +289,7 @@ class Route:
             return LMFailure(reason="timeout", detail="no time is left for it")
         question = ask_about(
             admitted.text,
-            [c.intent for c in understanding.candidates[: router.policy.shortlist]],
+            [c.intent for c in understanding.candidates[: router.policy.offered(next(iter(understanding.intents), ""))]],
             understanding.examples(),
             self._catalog,
             router_version=router.version,

@@ -1,6 +1,6 @@
 """The cascade: each rung answers when it should, says so, and whatever the LM does, there is an answer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -219,6 +219,19 @@ async def test_the_lm_is_asked_with_the_shortlist_and_the_examples() -> None:
     assert [(e.text, e.intent, e.agent) for e in question.examples] == [("what is the gap", "gap_analysis", "gap_analyzer")]
     assert (question.query, question.history[0].content, question.entities[0].value) == ("where is the gap", "earlier", "Kisqali")
     assert (question.router_version, question.programs) == ("7", {"intent": {"demos": []}})
+
+
+async def test_where_the_student_has_drifted_the_lm_chooses_among_all() -> None:
+    """What its requests want now may be far down the student's list; the region of another intent is asked about as ever."""
+    asked = []
+    for given_back in ("causal_impact", "gap_analysis"):
+        router = a_router(shortlist=3)
+        router = replace(router, policy=router.policy.model_copy(update={"given_back": frozenset({given_back})}))
+        _, predictors = await decide(Case(D, Rung.LM, best=0.5, lm=HOSTED, router=router))
+        assert predictors is not None
+        asked.append(len(predictors.questions[0].options))
+
+    assert asked == [len({CATALOG.intent[i].primary_agent for i in INTENTS}), 3]
 
 
 async def test_the_lm_gets_what_is_left_of_the_deadline_less_a_reserve() -> None:
