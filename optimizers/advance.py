@@ -55,16 +55,17 @@ def advance(registry: MlflowRegistry, log: RolloutLog, mlflow_uri: str) -> Verdi
     findings = tuple(found if one.step is found.step else one for one in before.findings)
     ruling, reason = rule(findings, before.rules)
     verdict = before.model_copy(update={"findings": findings, "ruling": ruling, "reason": reason, "decided_at": datetime.now(UTC)})
-    registry.record(tried.number, ruling.value, {VERDICT: verdict.model_dump_json(indent=2)})
-    if ruling is Ruling.WAIT:
-        if found.found is not Found.PENDING:
-            begin_trying(registry, tried.number, findings, before.rules)
-        return verdict
-    registry.dismiss(tried.number)
-    version = registry.version(tried.number)
-    if ruling is Ruling.PROMOTE and version is not None:
+    if ruling is Ruling.PROMOTE:  # first: what ends this here is heard again
+        version = registry.version(tried.number)
+        if version is None:
+            raise ConfigurationError(f"Version {tried.number} is gone from the registry.")
         registry.promote(tried.number, over=champion)
         remember(mlflow_uri, version)
+    registry.record(tried.number, ruling.value, {VERDICT: verdict.model_dump_json(indent=2)})
+    if ruling is Ruling.WAIT and found.found is not Found.PENDING:
+        begin_trying(registry, tried.number, findings, before.rules)
+    if ruling is Ruling.REJECT:
+        registry.dismiss(tried.number)
     return verdict
 
 
@@ -72,8 +73,8 @@ def _overtaken(registry: MlflowRegistry, before: Verdict, champion: str) -> Verd
     """Reject a challenger that was tried against a version which is champion no more: what was found says nothing of the one that is."""
     reason = f"It was tried against version {before.champion}; meanwhile version {champion} became champion. Run optimize again."
     verdict = before.model_copy(update={"ruling": Ruling.REJECT, "reason": reason, "decided_at": datetime.now(UTC)})
-    registry.dismiss(before.challenger)
     registry.record(before.challenger, Ruling.REJECT.value, {VERDICT: verdict.model_dump_json(indent=2)})
+    registry.dismiss(before.challenger)
     return verdict
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from optimizers.hearing import show_verdict
@@ -118,7 +119,8 @@ def _show(ended: Sequence[OptimizationRequest]) -> None:
         table.add_column(heading)
     for one in ended:
         is_now = "pending again" if one.status is RequestStatus.PENDING else one.status.value
-        table.add_row(_name(one), is_now, one.router_version or "", one.ruling.value if one.ruling else "", one.reason or "")
+        cells = (_name(one), is_now, one.router_version or "", one.ruling.value if one.ruling else "", one.reason or "")
+        table.add_row(*map(escape, cells))
     out.print(table)
 
 

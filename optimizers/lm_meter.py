@@ -39,6 +39,17 @@ class Spent:
     output_tokens: int
     usd: float | None
 
+    def __add__(self, other: "Spent") -> "Spent":
+        """Return both together."""
+        usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+        return Spent(
+            self.calls + other.calls,
+            self.failures + other.failures,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            usd,
+        )
+
 
 class Meter:
     """Counts the calls of all LMs of one search; for several threads."""
@@ -55,11 +66,6 @@ class Meter:
         """What was asked so far."""
         with self._lock:
             return Spent(self._calls, self._failures, self._input, self._output, self._usd)
-
-    def allow(self, *, most_calls: int | None, most_usd: float | None) -> None:
-        """Set another budget for everything, what is spent already included."""
-        with self._lock:
-            self._most_calls, self._most_usd = most_calls, most_usd
 
     def admit(self) -> None:
         """Count a call that is about to be made.

@@ -5,6 +5,7 @@ What is searched on and how it is proven is the subject's matter (`optimizers.su
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 from optimizers.case import Case, Progress, open_case
 from optimizers.job import SEED, Made, register
@@ -21,6 +22,7 @@ from optimizers.synthesis_programs import SynthesisPrograms
 from service.adapters.lm_client import make_lm
 from service.adapters.lm_price import price_of
 from service.adapters.local_lm import PROVIDER, LMEndpoint
+from service.adapters.region_log import RegionLog
 from service.catalog.model import Catalog
 from service.contracts.model import JsonObject
 from service.errors import ConfigurationError
@@ -94,22 +96,28 @@ def optimize_programs(
     progress(f"about {expected.spent.calls} calls are needed")
     most_calls, most_usd = expected.for_search(wish)
     meter = Meter(most_calls=most_calls, most_usd=most_usd)
-    models = _models(endpoints, lambda endpoint: make_lm(endpoint, retries=RETRIES, timeout=CALL_SECONDS), meter)
+    models = _real_models(endpoints, meter)
     with answers_kept(endpoints.answers):
         watch = Watch(meter, progress, expected.spent.calls)
         before = subject.trainee(models, dict(champion.programs))
         after, ended = find_better(wish.optimizer, _search(subject, wish, models, endpoints), before, watch)
-        meter.allow(most_calls=wish.most_calls, most_usd=wish.most_usd)
-        progress("proving the LM on questions that no search saw")
+        progress("proving what it found on questions that no search saw")
+        found, searching = after.states(), meter.spent
+        # Threads of a search that was stopped live on, and meet a meter that stays closed
+        proving = Meter(most_calls=_left(wish.most_calls, searching.calls), most_usd=_left(wish.most_usd, searching.usd or 0.0))
+        models = _real_models(endpoints, proving)
+        before = subject.trainee(models, dict(champion.programs))
+        after = subject.trainee(models, {**champion.programs, **found})
         try:
             proof = subject.prove(before, after, rehearsed=False)
         except OverBudget as exc:
             raise NotDone(f"The budget ended before the challenger was proven: {exc}. Nothing was registered. Raise the budget.") from exc
-    made = Made(champion.student, proof.policy, case.labelled, {**champion.programs, **after.states()}, subject.lm)
+    made = Made(champion.student, proof.policy, case.labelled, {**champion.programs, **found}, subject.lm)
     version, _ = register(
         made, proof.figures, case.dataset, mlflow_uri=order.mlflow_uri, job=wish.optimizer, parent=case.champion.number, promote=False
     )
-    searched = Searched(wish, subject.lm, watch.trials, meter.spent, before.states(), after.states(), ended)
+    keep_given_back(RegionLog(order.database_url), case.champion.number, version.number)
+    searched = Searched(wish, subject.lm, watch.trials, searching + proving.spent, before.states(), found, ended)
     return hear(case, version, proof.figures, proof.compared, encoder, searched=searched), searched
 
 
@@ -145,6 +153,22 @@ def _require_budget(wish: Wish, expected: Estimate) -> None:
             f"The search needs about {expected.spent.calls} calls ({expected.spent.usd or 0.0:.2f} USD); with this budget it would find "
             "nothing. Raise --budget-calls or --budget-usd, or see what it needs: --dry-run"
         )
+
+
+def keep_given_back(log: RegionLog, parent: str, child: str) -> None:
+    """Leave to the LM what the parent's student has given back: the child's is the same."""
+    log.give_back(child, log.given_back(parent))
+
+
+Limit = TypeVar("Limit", int, float)
+
+
+def _left(most: Limit | None, spent: Limit) -> Limit | None:
+    return None if most is None else most - spent
+
+
+def _real_models(endpoints: Endpoints, meter: Meter) -> dict[ModelClass, Model]:
+    return _models(endpoints, lambda endpoint: make_lm(endpoint, retries=RETRIES, timeout=CALL_SECONDS), meter)
 
 
 def _models(endpoints: Endpoints, make: Callable[[LMEndpoint], object], meter: Meter) -> dict[ModelClass, Model]:

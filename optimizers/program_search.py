@@ -22,7 +22,7 @@ from optimizers.trainee import Task, Trainee
 from service.contracts.lm import LMQuestion, Wording
 from signatures.adapter import CompactAdapter
 
-BOOTSTRAPPED, LABELLED = 6, 24  # demonstrations of a candidate; a question shows those of its labels, a third of them or fewer
+LABELLED = 24  # demonstrations of a candidate; a question shows those of its labels, a third of them or fewer
 TRAINING = 150  # questions that demonstrations are taken from
 CANDIDATES: dict[str, int] = {auto: settings["n"] for auto, settings in AUTO_RUN_SETTINGS.items()}
 VALIDATION: dict[str, int] = {auto: settings["val_size"] for auto, settings in AUTO_RUN_SETTINGS.items()}
@@ -70,7 +70,7 @@ def miprov2(search: Search, trainee: Trainee) -> dspy.Module:
         prompt_model=search.writer,
         task_model=search.writer,
         auto=search.auto,
-        max_bootstrapped_demos=BOOTSTRAPPED,
+        max_bootstrapped_demos=search.task.demonstrations,
         max_labeled_demos=LABELLED if search.task.labelled else 0,
         num_threads=search.threads,
         max_errors=NO_LIMIT,
@@ -85,7 +85,7 @@ def bootstrap(search: Search, trainee: Trainee) -> dspy.Module:
     """Search demonstrations at random."""
     optimizer = BootstrapFewShotWithRandomSearch(
         metric=_metric(search),
-        max_bootstrapped_demos=BOOTSTRAPPED,
+        max_bootstrapped_demos=search.task.demonstrations,
         max_labeled_demos=LABELLED if search.task.labelled else 0,
         num_candidate_programs=CANDIDATES[search.auto],
         num_threads=search.threads,

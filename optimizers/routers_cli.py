@@ -137,7 +137,10 @@ def regions(
     tallies, given_back = _or_exit(lambda: log.tallies(found)), _or_exit(lambda: log.given_back(found))
     shown, whole = live_regions(tallies, policy, given_back), total(tallies)
     if html is not None:
-        write_regions(html, found, policy, shown, whole)
+        try:
+            write_regions(html, found, policy, shown, whole)
+        except OSError as exc:
+            raise _exit(f"{html} cannot be written: {exc.strerror}.") from exc
     if as_json:
         out.print_json(data=regions_as_json(found, policy, shown, whole))
     else:
@@ -168,7 +171,7 @@ def _registry() -> tuple[MlflowRegistry, str]:
 
 
 def _read(registry: MlflowRegistry, number: str) -> tuple[RegisteredVersion, RouterVersion]:
-    version = _or_exit(lambda: registry.version(number)) if number.isdecimal() else None
+    version = _or_exit(lambda: registry.version(number)) if number.isdecimal() and number == str(int(number)) else None
     if version is None:
         raise _exit(f"There is no router version {number}. See: pointsman routers list")
     try:

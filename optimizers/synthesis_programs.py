@@ -1,6 +1,7 @@
 """The program that puts findings into words, as the subject of a search: its questions, and how a better program is proven."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import dspy
 import numpy as np
@@ -10,11 +11,12 @@ from optimizers.evaluate import Figure
 from optimizers.job import SEED
 from optimizers.order import SYNTHESIS, Wish
 from optimizers.program_search import TRAINING, VALIDATION, answer_all
+from optimizers.ruling import Rules, Weight
 from optimizers.scrub import Scrubber
 from optimizers.subject import FEWEST, PROVING, Champion, Endpoints, Proof
 from optimizers.trainee import Trainee
 from optimizers.trial import Trial, hold
-from optimizers.wordings import MOST_READ, TASK, WHOLE, example_of, judge, read_wordings, split
+from optimizers.wordings import MOST_OF_A_SESSION, MOST_READ, TASK, WHOLE, example_of, judge, read_wordings, split
 from service.adapters.answer_log import AnswerLog
 from service.contracts.model import JsonObject
 from service.errors import ConfigurationError
@@ -54,10 +56,15 @@ class SynthesisPrograms:
         """
         progress("reading what agents found")
         worded = read_wordings(AnswerLog(case.order.database_url).latest(MOST_READ, since=case.order.since), Scrubber())
-        if len(worded) < FEWEST:
-            raise ConfigurationError(f"Agents answered {len(worded)} different requests so far; a search needs {FEWEST}.")
-        train, validation, self._proving = split(worded, (TRAINING, VALIDATION[wish.auto], PROVING), SEED)
-        if min(map(len, (train, validation, self._proving))) < FEWEST_OF_A_PART:
+        several = len({one.tenant for one in worded}) > 1
+        if several and wish.optimizer == "bootstrap":
+            raise ConfigurationError(
+                "What agents found for one tenant is never shown as a demonstration to another, and here are several tenants: "
+                "--optimizer miprov2 and gepa search instructions."
+            )
+        sizes = _sizes(len(worded), VALIDATION[wish.auto], case.order.rules)
+        self._proving, train, validation = split(worded, sizes, SEED)
+        if min(map(len, (train, validation))) < FEWEST_OF_A_PART:
             raise ConfigurationError(
                 f"What agents answered is of {len({one.session for one in worded})} sessions. A search needs more: what it finds is proven "
                 "on sessions that it did not learn from."
@@ -65,7 +72,7 @@ class SynthesisPrograms:
         self._champion, self._threads = champion, endpoints.threads
         self.lm = endpoints.strong.model
         self.questions = len(train) + len(validation) + len(self._proving)
-        self.task = TASK
+        self.task = replace(TASK, demonstrations=0) if several else TASK
         self.train: Sequence[dspy.Example] = [example_of(one) for one in train]
         self.validation: Sequence[dspy.Example] = [example_of(one) for one in validation]
         self.wordings: Mapping[str, str] = {}
@@ -85,3 +92,22 @@ class SynthesisPrograms:
         whole = {f"whole_texts_{name}": Figure.share(found.count(WHOLE), len(found)) for name, found in flaws.items()}
         trial = Trial(tuple(one.query for one in wordings), (WHOLE,) * len(wordings), np.ones(len(wordings)))
         return Proof(self._champion.policy, whole, hold(trial, flaws["before"], flaws["after"]))
+
+
+def _sizes(answers: int, validation: int, rules: Rules) -> tuple[int, int, int]:
+    """Return how many requests are to prove, to learn from and to validate on; what the court wants to see goes first.
+
+    Raises:
+        ConfigurationError: there are too few.
+    """
+    least = rules.least_test if rules.test is Weight.REQUIRED else 0
+    share = min(1.0, answers / (PROVING + TRAINING + validation))
+    proving = max(least, int(share * PROVING))
+    left = answers - proving
+    if left < FEWEST:
+        raise ConfigurationError(
+            f"Agents answered {answers} different requests so far (of a session {MOST_OF_A_SESSION} count); a search needs {FEWEST}, and "
+            f"{proving} more to prove what it finds."
+        )
+    share = min(1.0, left / (TRAINING + validation))
+    return proving, int(share * TRAINING), int(share * validation)

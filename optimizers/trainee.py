@@ -32,12 +32,14 @@ class Task:
         right: whether the answer to an example is right.
         feedback: what a reflecting optimizer is told of an answer.
         labelled: whether an example is a demonstration as it stands.
+        demonstrations: of what went right, at most, in a prompt.
     """
 
     predictors: tuple[str, ...]
     right: Callable[[dspy.Example, dspy.Prediction], bool]
     feedback: Callable[[dspy.Example, dspy.Prediction], str]
     labelled: bool = True
+    demonstrations: int = 6
 
 
 class Trainee(dspy.Module):  # type: ignore[misc]  # dspy is untyped

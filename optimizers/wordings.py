@@ -5,6 +5,7 @@ words, and gives no number that no finding gives: what a reader would be misled 
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -28,28 +29,34 @@ from signatures.quoting import quote
 
 WHOLE = "whole"
 MOST_READ = 5_000  # of the latest requests
+MOST_OF_A_SESSION = 20
+DEMONSTRATIONS = 2  # each holds whole findings, and every answer has to read them
+LONGEST_SHOWN = 600  # characters of an example in a prompt that asks for a better instruction
 MOST_WORDS = 0.5  # share of a summary's longer words that a text about it has at least, where there is no number
 _LONGER_WORD = re.compile(r"[^\W\d_]{5,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Worded:
-    """A request with its findings, and the session that it is of."""
+    """A request with its findings, and the session and tenant that it is of."""
 
     wording: Wording
     session: int
+    tenant: str = ""
 
 
 def read_wordings(answers: Iterable[LoggedAnswer], scrub: Scrubber) -> list[Worded]:
-    """Return requests with what was found, each text once, without personal data."""
+    """Return requests with what was found, each text once, some of each session, without personal data."""
     found: dict[str, Worded] = {}
+    of_session = Counter[int]()
     for answer in answers:
         known = (answer.user_id, answer.session_id)
         findings = [_scrubbed(one, scrub, known) for one in map(_finding, answer.output.agent_results) if one is not None]
         query = scrub(answer.query, known)
-        if findings and query.strip():
-            wording = Wording(query=query, findings=tuple(findings), router_version="", programs={})
-            found.setdefault(Row(query, "").key, Worded(wording, session_key(answer.tenant, answer.session_id)))
+        key, session = Row(query, "").key, session_key(answer.tenant, answer.session_id)
+        if findings and query.strip() and key not in found and of_session[session] < MOST_OF_A_SESSION:
+            of_session[session] += 1
+            found[key] = Worded(Wording(query=query, findings=tuple(findings), router_version="", programs={}), session, answer.tenant)
     return list(found.values())
 
 
@@ -75,9 +82,16 @@ def judge(text: str, wording: Wording) -> str:
     return "a finding left out" if any(_left_out(finding, text) for finding in wording.findings) else WHOLE
 
 
+class _Example(dspy.Example):  # type: ignore[misc]  # dspy is untyped
+    """An example that shows itself in a line: an optimizer prints them into prompts."""
+
+    def __repr__(self) -> str:
+        return quote(f"query: {self.query} | findings: {self.findings}", LONGEST_SHOWN)
+
+
 def example_of(worded: Worded) -> dspy.Example:
     """Return a request with its findings as an example; what a right text would be, nobody wrote."""
-    return dspy.Example(question=worded.wording, **inputs_of(worded.wording)).with_inputs("question")
+    return _Example(question=worded.wording, **inputs_of(worded.wording)).with_inputs("question")
 
 
 def _flaw(example: dspy.Example, answer: dspy.Prediction) -> str:
@@ -89,6 +103,7 @@ TASK = Task(
     right=lambda example, answer: _flaw(example, answer) == WHOLE,
     feedback=lambda example, answer: feedback_on_text(_flaw(example, answer)),
     labelled=False,
+    demonstrations=DEMONSTRATIONS,
 )
 
 
@@ -108,7 +123,10 @@ def _finding(answer: AgentResult) -> Finding | None:
     read = {name: result[name] for name in ("primary_output", "evidence", "caveats") if name in result}
     if not read:
         return None
-    return finding_of(answer.agent_id, HandoffResult.model_validate({**read, "confidence": answer.confidence}))
+    try:
+        return finding_of(answer.agent_id, HandoffResult.model_validate({**read, "confidence": answer.confidence}))
+    except ValueError:  # what another version stored
+        return None
 
 
 def _scrubbed(finding: Finding, scrub: Scrubber, known: tuple[str, ...]) -> Finding:

@@ -24,6 +24,7 @@ from service.stages.triage import Admitted
 log = logging.getLogger(__name__)
 AT_ONCE = 1
 SECONDS = 10.0
+LM_FAILED = "lm_"  # what the codes of warnings about the LM begin with
 Key = tuple[str, str, date]  # version, intent, day (UTC)
 
 
@@ -51,12 +52,15 @@ class Audit:
             return
         if not self._routing.lm_may_decide(router) or (request.preferences is not None and request.preferences.rung is not None):
             return
-        tally = self._tally((router.version, intent, datetime.now(UTC).date()))
-        if decision.rung is Rung.LM:
-            tally.asked += 1
-            return
-        tally.local += 1
         admitted, understanding = trace.admitted, trace.understanding
+        today = datetime.now(UTC).date()
+        if decision.rung is Rung.LM:
+            read = next(iter(understanding.intents), intent) if understanding is not None else intent
+            self._tally((router.version, read, today)).asked += 1
+            return
+        if any(warning.code.startswith(LM_FAILED) for warning in decision.warnings):
+            return  # the student answered because the LM could not: that is not its region
+        self._tally((router.version, intent, today)).local += 1
         if admitted is None or understanding is None or decision.propensity < 1.0 or len(self.reading) >= AT_ONCE:
             return
         if in_share("audit", str(decision.query_id), self._share):

@@ -11,6 +11,7 @@ from signatures.prompting import Model
 from signatures.quoting import quote
 from signatures.response import ResponseSynthesis
 from signatures.states import load_state
+from signatures.wording import guarded
 
 QUERY_CHARACTERS = 2_000
 FINDING_CHARACTERS = 600
@@ -36,10 +37,11 @@ class SynthesisProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
 
     async def aforward(self, question: Wording) -> dspy.Prediction:
         """Return a prediction with `response_text`."""
-        call, model = INVENTORY["synthesis"], self._model
+        call, model, signature = INVENTORY["synthesis"], self._model, self.synthesis.signature
+        signature = signature.with_instructions(guarded(signature.instructions, signature.output_fields))
         with nullcontext() if model is None else dspy.context(lm=model.lm, adapter=model.style.adapter):
             return await self.synthesis.acall(
-                **inputs_of(question), config={"temperature": call.temperature, "max_tokens": call.max_tokens}
+                **inputs_of(question), signature=signature, config={"temperature": call.temperature, "max_tokens": call.max_tokens}
             )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import dspy
 
 from signatures.intent import IntentClassification
+from signatures.response import ResponseSynthesis
 from signatures.routing import AgentRouting
 
 
@@ -12,7 +13,11 @@ def _last_sentence(signature: type[dspy.Signature]) -> str:
     return " ".join(signature.instructions.split()).rpartition(". ")[2]
 
 
-GUARDS = {"intent": _last_sentence(IntentClassification), "primary_agent": _last_sentence(AgentRouting)}
+GUARDS = {
+    "intent": _last_sentence(IntentClassification),
+    "primary_agent": _last_sentence(AgentRouting),
+    "response_text": _last_sentence(ResponseSynthesis),
+}
 
 
 def guarded(instructions: str, answers: Mapping[str, object]) -> str:

@@ -30,7 +30,7 @@ class AnswerLog(SignalLog):
     """The stored answers, in the database of the signals."""
 
     def latest(self, most: int, *, since: datetime | None = None) -> Iterator[LoggedAnswer]:
-        """Yield the latest requests that were sent to agents, the newest first.
+        """Yield the latest requests that were sent to agents, the newest first; what is not an answer of this version is left out.
 
         Raises:
             StoreUnavailable: the database cannot be read.
@@ -43,5 +43,9 @@ class AnswerLog(SignalLog):
         with self._opened() as engine, engine.connect() as connection:
             for part in connection.execution_options(yield_per=AT_ONCE).execute(wanted).partitions():
                 for tenant, session_id, user_id, request, output in part:
-                    query = str(request["parsed_query"]["raw_query"])
-                    yield LoggedAnswer(tenant, session_id, user_id, query, OrchestratorOutput.model_validate(output))
+                    try:
+                        query = str(request["parsed_query"]["raw_query"])
+                        answer = LoggedAnswer(tenant, session_id, user_id, query, OrchestratorOutput.model_validate(output))
+                    except (KeyError, TypeError, ValueError):
+                        continue
+                    yield answer

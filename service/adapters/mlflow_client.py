@@ -1,10 +1,11 @@
 """MLflow's client, opened as Pointsman wants it: no telemetry, no pickles, short timeouts, and its errors told apart. Slow to import."""
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from urllib.parse import unquote, urlparse, urlsplit, urlunsplit
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -14,6 +15,8 @@ from service.errors import ConfigurationError
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -70,6 +73,31 @@ def readable(uri: str) -> Iterator[list[Any]]:
         if exc.error_code not in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
             raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be read: {told(exc, uri)}") from exc
         found.clear()
+
+
+class _HasAddress(Protocol):
+    uri: str
+
+
+Registry = TypeVar("Registry", bound=_HasAddress)
+
+
+def writes(method: Callable[Concatenate[Registry, P], T]) -> Callable[Concatenate[Registry, P], T]:
+    """Translate what a method of a registry meets while it writes: a server that is down, a full disk, a version that is gone.
+
+    The method then raises `ConfigurationError`.
+    """
+
+    @functools.wraps(method)
+    def translated(self: Registry, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return method(self, *args, **kwargs)
+        except (MlflowException, SQLAlchemyError, OSError) as exc:
+            raise ConfigurationError(f"The MLflow registry {shown(self.uri)} cannot be written: {told(exc, self.uri)}") from exc
+
+    return translated
 
 
 def shown(uri: str) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.adapters.mlflow_client import local_path, may_exist, open_client, readable, sqlite_path, told
+from service.adapters.mlflow_client import local_path, may_exist, open_client, readable, sqlite_path, told, writes
 from service.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class MlflowRegistry:
             found.append(client.get_model_version(MODEL, number))
         return self._fetch(found[0]) if found else None
 
+    @writes
     def run_of(self, number: str) -> str:
         """Return the run that made a version that there is."""
         return str(self._client().get_model_version(MODEL, number).run_id)
@@ -206,6 +207,7 @@ class MlflowRegistry:
         self.promote(previous, over=champion)
         return champion, previous
 
+    @writes
     def try_out(self, number: str, stage: str, share: float, most_worse: float = 0.0) -> None:
         """Have services try a version beside the champion, from now on and in place of any other."""
         client = self._client()
@@ -217,6 +219,7 @@ class MlflowRegistry:
             client.set_model_version_tag(MODEL, number, name, value)
         client.set_registered_model_alias(MODEL, CANDIDATE, number)
 
+    @writes
     def dismiss(self, number: str) -> None:
         """Stop trying a version."""
         client = self._client()
@@ -230,9 +233,9 @@ class MlflowRegistry:
         client = self._client()
         with readable(self.uri) as found:
             found.append(client.get_model_version_by_alias(MODEL, CANDIDATE))
-        if not found:
-            return None
-        tags = found[0].tags
+        tags = found[0].tags if found else {}
+        if not {SINCE, STAGE, SHARE} <= set(tags):
+            return None  # nobody, or an alias that somebody set by hand
         since, most_worse = datetime.fromisoformat(tags[SINCE]), float(tags.get(MOST_WORSE, 0.0))
         return Tried(str(found[0].version), tags[STAGE], float(tags[SHARE]), since, most_worse)
 
@@ -248,6 +251,7 @@ class MlflowRegistry:
         at = found[0].tags.get(PROMOTED) if found else None
         return (str(aliases[CHAMPION]), str(aliases[PREVIOUS]), datetime.fromisoformat(at)) if at is not None else None
 
+    @writes
     def rule(self, number: str, ruling: str, reason: str) -> None:
         """Write down a ruling that came after the verdict, with the sentence that says why."""
         client = self._client()
@@ -261,6 +265,7 @@ class MlflowRegistry:
             found.append(client.get_model_version(MODEL, number))
         return found[0].tags.get(RULING) if found else None
 
+    @writes
     def record(self, number: str, ruling: str, texts: Mapping[str, str]) -> None:
         """Write down what the court made of a version: the ruling as a tag; the verdict and what else there is to read in its run."""
         client = self._client()
@@ -321,6 +326,7 @@ class MlflowRegistry:
             stage=version.tags.get(STAGE) if CANDIDATE in aliases else None,
         )
 
+    @writes
     def register(
         self,
         folder: Path,

@@ -64,7 +64,15 @@ class RegionLog:
             return {intent: reason for intent, reason in connection.execute(wanted)}
 
     def take_again(self, version: str, intents: Iterable[str]) -> int:
-        """Let a version's student answer intents alone again; return how many it had given back."""
-        gone = sa.delete(RegionGivenBack).where(col(RegionGivenBack.version) == version, col(RegionGivenBack.intent).in_(list(intents)))
+        """Let a version's student answer intents alone again; return how many it had given back.
+
+        What audits found of them before counts no more: it would give them back again at once.
+        """
+        names = list(intents)
+        gone = sa.delete(RegionGivenBack).where(col(RegionGivenBack.version) == version, col(RegionGivenBack.intent).in_(names))
+        anew = sa.update(Region).where(col(Region.version) == version, col(Region.intent).in_(names)).values(audited=0, agreed=0, failed=0)
         with opened(self._url) as engine, writer(engine).begin() as connection:
-            return connection.execute(gone).rowcount
+            taken = connection.execute(gone).rowcount
+            if taken:
+                connection.execute(anew)
+            return taken

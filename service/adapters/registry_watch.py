@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from service.adapters.region_log import RegionLog
@@ -44,12 +45,12 @@ def watch(uri: str, database: str, margin: float) -> None:
     with CHAMPION_NOTE.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         while True:
-            if time.monotonic() - guarded >= GUARD_SECONDS:
-                guard(uri, database, margin)
-                guarded = time.monotonic()
             look(uri)
             look_at_candidate(uri)
             look_at_regions(uri, database)
+            if time.monotonic() - guarded >= GUARD_SECONDS:
+                guard(uri, database, margin)
+                guarded = time.monotonic()
             time.sleep(ASK_SECONDS)
 
 
@@ -100,17 +101,25 @@ def look_at_regions(uri: str, database: str, note: Path = REGIONS_NOTE) -> None:
 
 
 def guard(uri: str, database: str, margin: float) -> None:
-    """Stop a canary, take back a new champion and give regions back that are proven to be worse."""
+    """Stop a canary, take back a new champion and give regions back that are proven to be worse; none keeps another from its turn."""
     from service.adapters.mlflow_registry import MlflowRegistry
     from service.adapters.rollout_guard import give_back, stop_canary, take_back
 
-    try:
-        registry, log = MlflowRegistry(uri), RolloutLog(database)
-        done = [stop_canary(registry, log), take_back(registry, log, margin), give_back(registry, RegionLog(database))]
-    except (ConfigurationError, StoreUnavailable) as exc:
-        done = [f"not_guarded: {exc}"]
-    for line in filter(None, done):
-        print(line, file=sys.stderr, flush=True)  # noqa: T201  # as above
+    registry = MlflowRegistry(uri)
+    steps: list[Callable[[], str | None]] = [
+        lambda: stop_canary(registry, RolloutLog(database)),
+        lambda: take_back(registry, RolloutLog(database), margin),
+        lambda: give_back(registry, RegionLog(database)),
+    ]
+    for step in steps:
+        try:
+            line = step()
+        except (ConfigurationError, StoreUnavailable) as exc:
+            line = f"not_guarded: {exc}"
+        except Exception as exc:  # noqa: BLE001  # a version that was tampered with, say: what this process is for goes on
+            line = f"not_guarded: {type(exc).__name__}"
+        if line is not None:
+            print(line, file=sys.stderr, flush=True)  # noqa: T201  # as above
 
 
 def _end_with_the_service() -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from service.adapters.mlflow_registry import LEFT, TAKEN_BACK, MlflowRegistry
 from service.adapters.region_log import RegionLog
 from service.adapters.rollout_log import RolloutLog
+from service.adapters.router_source import CHAMPION_NOTE, recall
 from service.programs import Stage
 from service.routing.arms import compare_arms
 from service.routing.policy import Policy
@@ -27,8 +28,8 @@ def stop_canary(registry: MlflowRegistry, log: RolloutLog) -> str | None:
     worse, _ = compare_arms(log.arm(champion, since=tried.since), log.arm(tried.number, since=tried.since), tried.most_worse)
     if not worse:
         return None
-    registry.dismiss(tried.number)
     registry.rule(tried.number, STOPPED, f"The canary was stopped: {worse}.")
+    registry.dismiss(tried.number)
     return f"canary_stopped version={tried.number}: {worse}"
 
 
@@ -52,11 +53,13 @@ def take_back(registry: MlflowRegistry, log: RolloutLog, margin: float) -> str |
 
 def give_back(registry: MlflowRegistry, log: RegionLog) -> str | None:
     """Let the LM decide again where it has come to disagree with the champion's student; return what was done."""
-    champion = registry.champion()
-    if champion is None:
-        return None
-    tallies = log.tallies(champion.number, since=(datetime.now(UTC) - WINDOW).date())
+    number = registry.champion_number()
+    tallies = log.tallies(number, since=(datetime.now(UTC) - WINDOW).date()) if number is not None else {}
     if not any(tally.audited for tally in tallies.values()):
+        return None
+    noted = recall(registry.uri, CHAMPION_NOTE)
+    champion = noted if noted is not None and noted.number == number else registry.champion()  # which may have to be downloaded
+    if champion is None:
         return None
     policy = Policy.model_validate(read_version(champion.folder).policy)
     known = log.given_back(champion.number)
