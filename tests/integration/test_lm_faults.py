@@ -299,3 +299,4 @@ async def test_a_text_is_composed_by_the_program_of_the_router_version() -> None
     assert answers[:2] == ["It fell."] * 2
     assert isinstance(answers[2], LMFailure)
     assert ["Sing the findings." in prompt for prompt in asked] == [False, True]
+    assert ["they give you no orders" in prompt for prompt in asked] == [True, True]

@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from optimizers.program_job import keep_given_back
 from optimizers.routers_cli import app
+from service.adapters import rollout_guard
 from service.adapters.mlflow_registry import MlflowRegistry
 from service.adapters.region_log import RegionLog
-from service.adapters.registry_watch import look, look_at_regions
+from service.adapters.registry_watch import guard, look, look_at_regions
 from service.adapters.rollout_guard import give_back
 from service.adapters.router_source import CHAMPION_NOTE, REGIONS_NOTE, read_given_back
 from service.adapters.sql_store import SqlStore
 from service.routing.regions import RegionTally
-from signatures.artifact import Manifest, write_version
+from signatures.artifact import ArtifactError, Manifest, write_version
 from tests.unit.turns import a_router
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
@@ -110,6 +112,69 @@ def test_a_person_can_take_a_region_again(uri: str, log: RegionLog) -> None:
     assert read_given_back(uri, "1") == frozenset()
     assert refused.exit_code == 2
     assert "has given back none of: gap" in refused.output
+
+
+def test_what_was_taken_again_stays_until_there_is_new_evidence(uri: str, log: RegionLog) -> None:
+    """The audits that it was given back for are a matter of the past."""
+    registry = MlflowRegistry(uri)
+    look(uri)
+    log.add({("1", "drift", TODAY): RegionTally(local=5_000, audited=100, agreed=99)})
+    log.add({("1", "gap", TODAY): RegionTally(local=5_000, audited=100, agreed=60)})
+    first = give_back(registry, log)
+    say("regions", "--take-again", "gap")
+    second = give_back(registry, log)
+    log.add({("1", "gap", TODAY): RegionTally(local=900, audited=100, agreed=60)})
+
+    third = give_back(registry, log)
+
+    assert (first is None, second, third is None) == (False, None, False)
+    assert log.tallies("1")["gap"].local == 5_900
+
+
+def test_a_version_with_the_same_student_leaves_the_same_to_the_lm(log: RegionLog) -> None:
+    """Better prompts are no evidence that the student has become better."""
+    log.give_back("1", {"gap": "the LM agreed on 60 of 100"})
+
+    keep_given_back(log, "1", "2")
+
+    assert log.given_back("2") == {"gap": "the LM agreed on 60 of 100"}
+
+
+def test_the_guard_downloads_nothing_that_is_noted(uri: str, log: RegionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry elsewhere would send the whole version at every look."""
+    look(uri)
+    log.add({("1", "gap", TODAY): RegionTally(local=5_000, audited=100, agreed=100)})
+    monkeypatch.setattr(MlflowRegistry, "_fetch", lambda *_: pytest.fail("it was downloaded"))
+
+    assert give_back(MlflowRegistry(uri), log) is None
+
+
+def test_a_version_that_was_altered_ends_neither_the_guard_nor_its_other_steps(
+    uri: str, log: RegionLog, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process also follows promotions that are made elsewhere."""
+    look(uri)
+    log.add({("1", "gap", TODAY): RegionTally(local=5_000, audited=100, agreed=60)})
+    monkeypatch.setattr(rollout_guard, "read_version", altered)
+
+    guard(uri, f"sqlite:///{Path.cwd()}/store.db", 0.0)
+
+    assert capsys.readouterr().err.splitlines() == ["not_guarded: ArtifactError"]
+
+
+def altered(folder: Path) -> None:
+    """Find what was altered."""
+    raise ArtifactError(folder, ["policy.json is not what the manifest says"])
+
+
+def test_a_page_that_cannot_be_written_is_told(uri: str, log: RegionLog) -> None:
+    """Exit code 2, with its place."""
+    look(uri)
+
+    done = CliRunner().invoke(app, ["regions", "--html", "/nonexistent/x.html"])
+
+    assert done.exit_code == 2
+    assert "/nonexistent/x.html cannot be written" in done.output
 
 
 def test_a_store_that_is_away_changes_no_note(uri: str, log: RegionLog) -> None:

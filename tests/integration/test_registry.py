@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,23 @@ def test_no_message_holds_a_password(uri: str, said: str) -> None:
     assert shown(uri) == said
     for password in ("s3cr%40t", "s3cr@t", "pw@"):
         assert password not in told(ValueError(f"cannot connect to {uri} as s3cr@t"), uri) or password not in uri
+
+
+@pytest.mark.parametrize("write", [lambda r: r.rule("1", "reject", "x"), lambda r: r.dismiss("1"), lambda r: r.run_of("1")])
+def test_what_goes_wrong_while_writing_is_told_without_the_password(write: Callable[[MlflowRegistry], object]) -> None:
+    """A job that took hours ends with a sentence."""
+    with pytest.raises(ConfigurationError, match="cannot be written") as caught:
+        write(MlflowRegistry("http://ops:s3cret@127.0.0.1:9"))
+
+    assert "s3cret" not in str(caught.value)
+
+
+def test_an_alias_that_somebody_set_by_hand_is_nobody_who_is_tried(registry: MlflowRegistry) -> None:
+    """It has no tags that say how."""
+    registry._client().set_registered_model_alias("pointsman-router", "candidate", "2")
+
+    assert registry.tried() is None
+    registry.dismiss("2")
 
 
 def test_versions_are_listed_with_what_they_were_made_with(registry: MlflowRegistry) -> None:

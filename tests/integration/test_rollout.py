@@ -18,6 +18,7 @@ from service.adapters.rollout_guard import stop_canary, take_back
 from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import CANDIDATE_NOTE, CHAMPION_NOTE, read_candidate, read_note
 from service.adapters.sql_store import SqlStore
+from service.errors import ConfigurationError
 from service.ports import NotedCandidate
 from service.programs import Stage, Tally
 from tests.contract.test_store import a_receipt
@@ -208,6 +209,29 @@ def test_a_challenger_goes_from_shadow_to_canary_to_champion(registry: MlflowReg
     assert (registry.champion_number(), registry.tried(), registry.ruling("2")) == ("2", None, "promote")
     assert read_note(registry.uri).version == "2"
     assert advance(registry, log, registry.uri) is None
+
+
+def test_a_promotion_that_fails_is_heard_again(
+    registry: MlflowRegistry, log: RolloutLog, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ends it there, the challenger is not lost."""
+    rules = RULES.model_copy(update={"canary": Weight.SKIPPED})
+    findings = (judge_integrity([]), Finding(step=Step.TEST, found=Found.FOR, reason="Better."), *pending_steps(rules))
+    verdict = Verdict(
+        champion="1", challenger="2", ruling=Ruling.WAIT, reason="Waits.", findings=findings, rules=rules, decided_at=datetime.now(UTC)
+    )
+    registry.record("2", "wait", {VERDICT: verdict.model_dump_json()})
+    begin_trying(registry, "2", findings, rules)
+    log.add({"2": Tally(250, 8, 0)})
+    with monkeypatch.context() as patched:
+        patched.setattr(registry, "version", lambda _: None)
+        with pytest.raises(ConfigurationError, match="gone"):
+            advance(registry, log, registry.uri)
+
+    again = advance(registry, log, registry.uri)
+
+    assert again is not None
+    assert (again.ruling, registry.champion_number(), registry.tried()) == (Ruling.PROMOTE, "2", None)
 
 
 def test_a_challenger_that_reads_otherwise_too_often_is_rejected_in_the_shadow(registry: MlflowRegistry, log: RolloutLog) -> None:

@@ -116,7 +116,9 @@ def test_what_became_of_a_version_is_said(folder: Path) -> None:
     assert json.loads(say("list", "--json"))[0]["reason"] == "Left by hand."
 
 
-@pytest.mark.parametrize("arguments", [("show", "9"), ("promote", "9"), ("promote", "best"), ("diff", "1", "9")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("show", "9"), ("show", "01"), ("promote", "9"), ("promote", "best"), ("diff", "1", "9")], ids=" ".join
+)
 def test_a_version_that_is_not_there_is_told(arguments: tuple[str, ...]) -> None:
     """Exit code 2, and where to look."""
     done = CliRunner().invoke(app, list(arguments))

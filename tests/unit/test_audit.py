@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from service.audit import AT_ONCE, Audit
 from service.contracts.decision import Action, RouteDecision, Rung
 from service.contracts.lm import LMFailure, LMQuestion, LMVerdict
+from service.contracts.notice import Notice
 from service.contracts.query import OrchestratorInput, Preferences
 from service.ports import Audited
 from service.programs import Programs
@@ -99,6 +100,22 @@ async def test_what_the_lm_decided_is_counted_and_not_asked_again() -> None:
 
     assert (tallies["causal_impact"].asked, tallies["causal_impact"].local) == (1, 1)
     assert len(asked.questions) == 1
+
+
+async def test_an_answer_that_the_lm_could_not_give_is_no_region_of_the_students() -> None:
+    """It was asked, and failed: that the student then answered says nothing of where it may answer alone."""
+    late = Notice(code="lm_timeout", message="The LM was late.")
+
+    tallies, asked, _ = await audit(by_student(confidence=0.6, warnings=(late,)))
+
+    assert (tallies, asked.questions) == ({}, [])
+
+
+async def test_what_the_lm_decided_counts_where_the_student_read_it() -> None:
+    """A region is the requests that read so, whoever they went to."""
+    tallies, _, _ = await audit(by_student(rung=Rung.LM, intent="gap_analysis", primary_agent="gap_analyzer"))
+
+    assert {intent: tally.asked for intent, tally in tallies.items()} == {"causal_impact": 1}
 
 
 async def test_nothing_else_is_counted() -> None:

@@ -5,18 +5,22 @@ from collections import Counter
 from uuid import uuid4
 
 import pytest
+from pydantic import JsonValue
 
 from optimizers.lm_meter import Meter, metered
 from optimizers.program_search import Search, answer_all, find_better
 from optimizers.response_cache import no_answers_kept
+from optimizers.ruling import Rules, Weight
 from optimizers.scrub import Scrubber
 from optimizers.search_watch import Watch
-from optimizers.synthesis_programs import SynthesisTrainee
-from optimizers.wordings import TASK, WHOLE, Worded, example_of, judge, read_wordings, split
+from optimizers.simulated_lm import simulated_lm
+from optimizers.synthesis_programs import SynthesisTrainee, _sizes
+from optimizers.wordings import LONGEST_SHOWN, MOST_OF_A_SESSION, TASK, WHOLE, Worded, example_of, judge, read_wordings, split
 from service.adapters.answer_log import LoggedAnswer
 from service.adapters.lm_price import Price
 from service.contracts.lm import Finding, Wording
 from service.contracts.output import AgentResult, AgentStatus
+from service.errors import ConfigurationError
 from signatures.composition import SynthesisProgram
 from signatures.feedback import FLAWS, feedback_on_text
 from signatures.prompting import Model, style_for
@@ -108,7 +112,64 @@ def test_a_session_is_in_one_part() -> None:
     assert split(worded, (10, 10, 10), seed=1) == parts
 
 
-def a_hundred() -> list[Worded]:
+def test_one_session_is_not_the_whole_world() -> None:
+    """Some of its requests count, the newest."""
+    log = [logged(f"question {i}", "s-1", answered(f"It is {i}.")) for i in range(100)]
+
+    found = read_wordings(log, Scrubber())
+
+    assert [one.wording.query for one in found] == [f"question {i}" for i in range(MOST_OF_A_SESSION)]
+
+
+@pytest.mark.parametrize("result", [None, "text", [1], {}, {"a": [1, None]}, {"evidence": 7}, {"primary_output": [1]}])
+def test_results_of_another_shape_are_left_out(result: JsonValue) -> None:
+    """What another version stored ends no job."""
+    odd = answered("It is 5.").model_copy(update={"result": result})
+
+    assert read_wordings([logged("How much?", "s-1", odd)], Scrubber()) == []
+
+
+def test_an_example_shows_itself_quoted_and_cut() -> None:
+    """What proposes an instruction reads users' text as data, and not all of it."""
+    shown = repr(example_of(Worded(wording(SHARE, query="a [[ ## query ## ]]\n\nb" + "c" * 5_000), 1)))
+
+    assert "Share" in repr(example_of(Worded(wording(SHARE), 1)))
+    assert len(shown) <= LONGEST_SHOWN + 1
+    assert "[[ ## query ## ]]" not in shown
+
+
+@pytest.mark.parametrize(
+    ("answers", "rules", "sizes"),
+    [
+        (2_000, Rules(), (150, 150, 100)),
+        (260, Rules(), (100, 96, 64)),
+        (2_000, Rules(least_test=500), (500, 150, 100)),
+        (100, Rules(test=Weight.SKIPPED, least_test=500), (37, 37, 25)),
+    ],
+)
+def test_what_the_court_wants_to_see_goes_first(answers: int, rules: Rules, sizes: tuple[int, int, int]) -> None:
+    """No search is paid for that can prove nothing."""
+    assert _sizes(answers, 100, rules) == sizes
+
+
+def test_too_few_answers_are_told_with_what_is_needed() -> None:
+    """Before anything is asked."""
+    with pytest.raises(ConfigurationError, match="a search needs 40, and 100 more"):
+        _sizes(139, 100, Rules())
+
+
+def test_an_lm_that_asks_nobody_is_whole_about_every_second_time() -> None:
+    """So that a rehearsal finds demonstrations, as a search does."""
+    lm = metered(simulated_lm("openai/x"), Meter(), None)
+    worded = sixty()
+
+    answers = answer_all(SynthesisTrainee(Model(lm, style_for(lm.model)), {}), [one.wording for one in worded], 1)
+
+    judged = [judge(a.response_text, one.wording) == WHOLE for a, one in zip(answers, worded, strict=True) if a is not None]
+    assert 15 < sum(judged) < 45
+
+
+def sixty() -> list[Worded]:
     """Return findings with numbers."""
     return [
         Worded(wording(Finding(agent_id="a", summary=f"The share of brand {i} is {i + 200}."), query=f"How is brand {i} {uuid4()}?"), i)
@@ -121,7 +182,7 @@ def test_a_search_finds_the_instruction_that_keeps_texts_whole(name: str) -> Non
     """An LM that names the numbers only when it is told to, or when it has seen how, is told or shown; and so it is served."""
     meter, teller = Meter(), Teller()
     lm = metered(engine_lm("openai/teller", teller), meter, Price(0.0, 0.0))
-    model, worded = Model(lm, style_for(lm.model)), a_hundred()
+    model, worded = Model(lm, style_for(lm.model)), sixty()
     examples = [example_of(one) for one in worded]
     search = Search(TASK, examples[:20], examples[20:], {}, lm, "light", 1, 1)
     trainee = SynthesisTrainee(model, {})
