@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -203,3 +204,18 @@ def test_a_search_finds_the_instruction_that_keeps_texts_whole(name: str) -> Non
     served = SynthesisProgram(model).load_programs(dict(states))
     answer = asyncio.run(served.acall(question=worded[1].wording))
     assert judge(answer.response_text, worded[1].wording) == WHOLE
+
+
+def test_without_demonstrations_an_instruction_is_found() -> None:
+    """Nothing of a question is in the program: of several tenants none shows another what was found for it."""
+    meter = Meter()
+    lm = metered(engine_lm("openai/teller", Teller()), meter, Price(0.0, 0.0))
+    examples = [example_of(one) for one in sixty()]
+    search = Search(replace(TASK, demonstrations=0), examples[:20], examples[20:], {}, lm, "light", 1, 1)
+
+    with no_answers_kept():
+        found, _ = find_better("miprov2", search, SynthesisTrainee(Model(lm, style_for(lm.model)), {}), Watch(meter, lambda _: None, None))
+
+    state = found.states()["synthesis"]
+    assert state["demos"] == []
+    assert "Copy every number." in str(state["signature"])
