@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from optimizers.ruling import Found, Ruling, Verdict
@@ -52,7 +53,7 @@ def show_verdict(out: Console, verdict: Verdict) -> None:
     for heading in ("step", "counts", "found", "because"):
         table.add_column(heading)
     for finding in verdict.findings:
-        table.add_row(finding.step.value, verdict.rules.weight(finding.step).value, MARKS[finding.found], finding.reason)
+        table.add_row(finding.step.value, verdict.rules.weight(finding.step).value, MARKS[finding.found], escape(finding.reason))
     out.print(table)
     out.print(f"{verdict.ruling.value}: {verdict.reason} {WHAT_NOW[verdict.ruling]}", highlight=False, markup=False, soft_wrap=True)
 

@@ -65,6 +65,8 @@ def _answer(system: str, user: str) -> str:
     if "response_text" in system:
         finding = user.rpartition("[[ ## findings ## ]]\n")[2].splitlines()[0].partition(": ")[2]
         return json.dumps({"response_text": finding if "codebook" in system else "There are many of that kind."})
+    if " is one of: " not in user:
+        return json.dumps(dict.fromkeys(("observations", "summary"), "Short requests about orders."))
     field, _, allowed = user.rpartition(" is one of: ")
     labels = allowed.rstrip(".").split(", ")
     query = field.rpartition("[[ ## query ## ]]\n")[2].splitlines()[0]
@@ -111,7 +113,8 @@ def test_a_dry_run_asks_nobody_and_is_about_right(folder: Path, server: Server) 
     assert done.returncode == 0, done.stderr
     made: dict[str, Any] = json.loads(done.stdout)
     calls = made["search"]["spent"]["calls"]
-    assert 0 <= server.asked - calls <= 10  # a call that a busy machine dropped is made again
+    assert server.asked == calls
+    assert made["search"]["spent"]["failures"] == 0
     assert 0.5 < calls / json.loads(estimated.stdout)["calls"] < 2.0
     figures = made["figures"]
     assert figures["lm_unsure_accuracy_after"]["low"] > figures["lm_unsure_accuracy_before"]["high"]
