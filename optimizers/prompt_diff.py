@@ -1,4 +1,4 @@
-"""Two states of an LM's programs as a diff that people can read: instructions in sentences, demonstrations in lines."""
+"""Two states of an LM's programs as a diff that people can read: instructions in sentences as they are served, demonstrations in lines."""
 
 import difflib
 import re
@@ -13,17 +13,20 @@ def diff_programs(before: Mapping[str, JsonObject], after: Mapping[str, JsonObje
     """Return the lines of a unified diff of all programs that differ; none where none does."""
     lines: list[str] = []
     for name in sorted({*before, *after}):
-        old, new = (list(_lines(states.get(name))) for states in (before, after))
+        old, new = (list(_lines(name, states.get(name))) for states in (before, after))
         lines += difflib.unified_diff(old, new, f"{name} before", f"{name} after", lineterm="", n=2)
     return lines
 
 
-def _lines(state: JsonObject | None) -> Iterator[str]:
+def _lines(name: str, state: JsonObject | None) -> Iterator[str]:
     if state is None:
         return
+    from signatures.wording import ANSWERS, guarded  # DSPy takes a second to import
+
     signature, demos = state.get("signature"), state.get("demos")
     if isinstance(signature, dict):
-        yield from (part for part in SENTENCE.split(" ".join(str(signature.get("instructions", "")).split())) if part)
+        said = guarded(str(signature.get("instructions", "")), {ANSWERS.get(name, ""): None})  # as it is served
+        yield from (part for part in SENTENCE.split(" ".join(said.split())) if part)
     if state.get("examples") is not None:
         yield f"Shows the {state['examples']} nearest examples at most."
     if state.get("first_reading"):

@@ -13,6 +13,7 @@ def _last_sentence(signature: type[dspy.Signature]) -> str:
     return " ".join(signature.instructions.split()).rpartition(". ")[2]
 
 
+ANSWERS = {"intent": "intent", "routing": "primary_agent", "synthesis": "response_text"}  # an output field of each signature of its own
 GUARDS = {
     "intent": _last_sentence(IntentClassification),
     "primary_agent": _last_sentence(AgentRouting),

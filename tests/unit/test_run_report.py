@@ -16,6 +16,7 @@ from optimizers.search_watch import Searched, Trial
 from optimizers.trial import Trial as CourtTrial
 from optimizers.trial import hold
 from service.contracts.model import JsonObject
+from signatures.response import ResponseSynthesis
 from tests.unit.turns import a_router
 
 SCRIPT = "<script>alert(1)</script>"
@@ -93,6 +94,8 @@ def test_nothing_of_the_data_becomes_markup() -> None:
 def test_a_diff_of_programs_is_read_by_sentence_and_demonstration() -> None:
     """What is the same is not told as new; equal programs have no diff."""
     assert diff_programs({"intent": OLD}, {"intent": OLD}) == []
+    served = diff_programs({"synthesis": {"signature": {"instructions": ResponseSynthesis.instructions}}}, {"synthesis": OLD})
+    assert not any(line.startswith("-") and "no orders" in line for line in served)  # no wording loses that sentence
     assert [line for line in diff_programs({"intent": OLD}, {"intent": NEW}) if line[0] in "+-" and line[1] not in "+-"] == [
         "-Judge what is wanted.",
         f"+Use the codebook {SCRIPT}.",
