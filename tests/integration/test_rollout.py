@@ -139,12 +139,7 @@ def test_a_challenger_is_not_promoted_over_a_champion_that_it_was_not_tried_agai
     (tmp_path / "three").mkdir()
     (tmp_path / "three" / "content.txt").write_text("three")
     registry.register(tmp_path / "three", params={"job": "three"}, metrics={}, promote=False)
-    findings = (judge_integrity([]), Finding(step=Step.TEST, found=Found.FOR, reason="Better."), *pending_steps(RULES))
-    verdict = Verdict(
-        champion="1", challenger="2", ruling=Ruling.WAIT, reason="Waits.", findings=findings, rules=RULES, decided_at=datetime.now(UTC)
-    )
-    registry.record("2", "wait", {VERDICT: verdict.model_dump_json()})
-    begin_trying(registry, "2", findings, RULES)
+    wait(registry, RULES)
     registry.promote("3")
     log.add({"2": Tally(300, 5, 0)})
 
@@ -185,14 +180,19 @@ def test_a_new_champion_stays(registry: MlflowRegistry, log: RolloutLog, serve: 
     assert registry.champion_number() == "2"
 
 
-def test_a_challenger_goes_from_shadow_to_canary_to_champion(registry: MlflowRegistry, log: RolloutLog, serve: Serve) -> None:
-    """Each step begins when the one before has found for it; while a step lacks evidence, nothing moves."""
-    findings = (judge_integrity([]), Finding(step=Step.TEST, found=Found.FOR, reason="Better."), *pending_steps(RULES))
+def wait(registry: MlflowRegistry, rules: Rules) -> None:
+    """Have version 2 tried against version 1: the test has found for it."""
+    findings = (judge_integrity([]), Finding(step=Step.TEST, found=Found.FOR, reason="Better."), *pending_steps(rules))
     verdict = Verdict(
-        champion="1", challenger="2", ruling=Ruling.WAIT, reason="Waits.", findings=findings, rules=RULES, decided_at=datetime.now(UTC)
+        champion="1", challenger="2", ruling=Ruling.WAIT, reason="Waits.", findings=findings, rules=rules, decided_at=datetime.now(UTC)
     )
     registry.record("2", "wait", {VERDICT: verdict.model_dump_json()})
-    begin_trying(registry, "2", findings, RULES)
+    begin_trying(registry, "2", findings, rules)
+
+
+def test_a_challenger_goes_from_shadow_to_canary_to_champion(registry: MlflowRegistry, log: RolloutLog, serve: Serve) -> None:
+    """Each step begins when the one before has found for it; while a step lacks evidence, nothing moves."""
+    wait(registry, RULES)
     stages = [registry.tried()]
 
     log.add({"2": Tally(100, 5, 0)})
@@ -216,12 +216,7 @@ def test_a_promotion_that_fails_is_heard_again(
 ) -> None:
     """Whatever ends it there, the challenger is not lost."""
     rules = RULES.model_copy(update={"canary": Weight.SKIPPED})
-    findings = (judge_integrity([]), Finding(step=Step.TEST, found=Found.FOR, reason="Better."), *pending_steps(rules))
-    verdict = Verdict(
-        champion="1", challenger="2", ruling=Ruling.WAIT, reason="Waits.", findings=findings, rules=rules, decided_at=datetime.now(UTC)
-    )
-    registry.record("2", "wait", {VERDICT: verdict.model_dump_json()})
-    begin_trying(registry, "2", findings, rules)
+    wait(registry, rules)
     log.add({"2": Tally(250, 8, 0)})
     with monkeypatch.context() as patched:
         patched.setattr(registry, "version", lambda _: None)
@@ -236,12 +231,7 @@ def test_a_promotion_that_fails_is_heard_again(
 
 def test_a_challenger_that_reads_otherwise_too_often_is_rejected_in_the_shadow(registry: MlflowRegistry, log: RolloutLog) -> None:
     """It never answers anybody."""
-    findings = (judge_integrity([]), Finding(step=Step.TEST, found=Found.FOR, reason="Better."), *pending_steps(RULES))
-    verdict = Verdict(
-        champion="1", challenger="2", ruling=Ruling.WAIT, reason="Waits.", findings=findings, rules=RULES, decided_at=datetime.now(UTC)
-    )
-    registry.record("2", "wait", {VERDICT: verdict.model_dump_json()})
-    begin_trying(registry, "2", findings, RULES)
+    wait(registry, RULES)
     log.add({"2": Tally(300, 200, 0)})
 
     judged = advance(registry, log, registry.uri)
