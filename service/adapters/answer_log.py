@@ -7,7 +7,8 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlmodel import col
 
-from service.adapters.signal_log import SignalLog
+from service.adapters.rollout_log import opened
+from service.adapters.sql_engine import normalise
 from service.adapters.sql_tables import Decision
 from service.contracts.decision import Action
 from service.contracts.output import OrchestratorOutput
@@ -26,8 +27,15 @@ class LoggedAnswer:
     output: OrchestratorOutput
 
 
-class AnswerLog(SignalLog):
-    """The stored answers, in the database of the signals."""
+class AnswerLog:
+    """The stored answers, in the application's database.
+
+    Args:
+        url: the address of `POINTSMAN_DATABASE_URL`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = normalise(url)
 
     def latest(self, most: int, *, since: datetime | None = None) -> Iterator[LoggedAnswer]:
         """Yield the latest requests that were sent to agents, the newest first; what is not an answer of this version is left out.
@@ -40,7 +48,7 @@ class AnswerLog(SignalLog):
         if since is not None:
             wanted = wanted.where(col(Decision.committed_at) >= since)
         wanted = wanted.order_by(col(Decision.committed_at).desc()).limit(most)
-        with self._opened() as engine, engine.connect() as connection:
+        with opened(self._url) as engine, engine.connect() as connection:
             for part in connection.execution_options(yield_per=AT_ONCE).execute(wanted).partitions():
                 for tenant, session_id, user_id, request, output in part:
                     try:

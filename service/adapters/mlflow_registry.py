@@ -130,10 +130,12 @@ class MlflowRegistry:
             found.append(client.get_model_version(MODEL, number))
         return self._fetch(found[0]) if found else None
 
-    @writes
     def run_of(self, number: str) -> str:
-        """Return the run that made a version that there is."""
-        return str(self._client().get_model_version(MODEL, number).run_id)
+        """Return the run that made a version that there is; see `champion`."""
+        client = self._client()
+        with readable(self.uri) as found:
+            found.append(client.get_model_version(MODEL, number))
+        return str(found[0].run_id)
 
     def versions(self) -> list[ListedVersion]:
         """Return all versions, the newest first."""

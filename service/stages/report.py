@@ -49,7 +49,7 @@ class Report:
     def _tell_so_far(self) -> None:
         answered = [run for run in self.ended if run.handoff is not None]
         if answered and self.ended[-1].handoff is not None:
-            texts = [word(finding_of(run.agent.name, run.handoff.result)) for run in answered if run.handoff is not None]
+            texts = [word(finding_of(run.handoff.agent_id, run.handoff.result)) for run in answered if run.handoff is not None]
             self.tell(PartialResult(response_text="\n\n".join(texts), agents_answered=tuple(run.agent.name for run in answered)))
 
 

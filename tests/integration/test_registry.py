@@ -120,7 +120,7 @@ def test_no_message_holds_a_password(uri: str, said: str) -> None:
         assert password not in told(ValueError(f"cannot connect to {uri} as s3cr@t"), uri) or password not in uri
 
 
-@pytest.mark.parametrize("write", [lambda r: r.rule("1", "reject", "x"), lambda r: r.dismiss("1"), lambda r: r.run_of("1")])
+@pytest.mark.parametrize("write", [lambda r: r.rule("1", "reject", "x"), lambda r: r.dismiss("1")])
 def test_what_goes_wrong_while_writing_is_told_without_the_password(write: Callable[[MlflowRegistry], object]) -> None:
     """A job that took hours ends with a sentence."""
     with pytest.raises(ConfigurationError, match="cannot be written") as caught:
