@@ -135,6 +135,8 @@ class MlflowRegistry:
         client = self._client()
         with readable(self.uri) as found:
             found.append(client.get_model_version(MODEL, number))
+        if not found:
+            raise ConfigurationError(f"There is no router version {number}. See: pointsman routers list")
         return str(found[0].run_id)
 
     def versions(self) -> list[ListedVersion]:
