@@ -132,9 +132,8 @@ class MlflowRegistry:
 
     def run_of(self, number: str) -> str:
         """Return the run that made a version that there is; see `champion`."""
-        client = self._client()
         with readable(self.uri) as found:
-            found.append(client.get_model_version(MODEL, number))
+            found.append(self._client().get_model_version(MODEL, number))
         if not found:
             raise ConfigurationError(f"There is no router version {number}. See: pointsman routers list")
         return str(found[0].run_id)
