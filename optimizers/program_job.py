@@ -190,7 +190,7 @@ def _search(subject: Subject, wish: Wish, models: Mapping[ModelClass, Model], en
         task=subject.task,
         train=subject.train,
         validation=subject.validation,
-        wordings=subject.wordings,
+        instructions=subject.instructions,
         writer=writer.copy(max_tokens=PROPOSAL_TOKENS) if on_this_machine else writer,
         auto=wish.auto,
         threads=endpoints.threads,

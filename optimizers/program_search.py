@@ -19,7 +19,7 @@ from optimizers.lm_meter import OverBudget
 from optimizers.order import Auto
 from optimizers.search_watch import Watch
 from optimizers.trainee import Task, Trainee
-from service.contracts.lm import LMQuestion, Wording
+from service.contracts.lm import LMQuestion, SynthesisQuestion
 from signatures.adapter import CompactAdapter
 
 LABELLED = 24  # demonstrations of a candidate; a question shows those of its labels, a third of them or fewer
@@ -32,12 +32,12 @@ NO_LIMIT = 1_000_000  # of errors: the meter counts them and ends the search
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search works with; `wordings` are ready instructions by signature name that are tried too."""
+    """What a search works with; `instructions` are ready instructions by signature name that are tried too."""
 
     task: Task
     train: Sequence[dspy.Example]
     validation: Sequence[dspy.Example]
-    wordings: Mapping[str, str]
+    instructions: Mapping[str, str]
     writer: dspy.LM
     auto: Auto
     threads: int
@@ -45,12 +45,12 @@ class Search:
 
 
 class _Proposing(MIPROv2):  # type: ignore[misc]  # dspy is untyped
-    """MIPROv2 with ready wordings among its candidates, which goes on with those when the LM's cannot be read."""
+    """MIPROv2 with ready instructions among its candidates, which goes on with those when the LM's cannot be read."""
 
-    wordings: Mapping[str, str]
+    instructions: Mapping[str, str]
 
     def _propose_instructions(self, program: dspy.Module, *args: object, **kwargs: object) -> dict[int, list[str]]:
-        ready = [[one.signature.instructions, *filter(None, [self.wordings.get(name)])] for name, one in program.named_predictors()]
+        ready = [[one.signature.instructions, *filter(None, [self.instructions.get(name)])] for name, one in program.named_predictors()]
         try:
             proposed: dict[int, list[str]] = super()._propose_instructions(program, *args, **kwargs)
         except Exception:  # noqa: BLE001  # whatever a small model wrote
@@ -76,7 +76,7 @@ def miprov2(search: Search, trainee: Trainee) -> dspy.Module:
         max_errors=NO_LIMIT,
         seed=search.seed,
     )
-    optimizer.wordings = search.wordings
+    optimizer.instructions = search.instructions
     # The proposer would print the program's source code into its prompts: more than a small model reads.
     return optimizer.compile(trainee, trainset=list(search.train), valset=list(search.validation), program_aware_proposer=False)
 
@@ -142,7 +142,7 @@ def _set_best(search: Search, trainee: Trainee) -> Trainee:
     return best
 
 
-def answer_all(trainee: Trainee, questions: Sequence[LMQuestion | Wording], threads: int) -> list[dspy.Prediction | None]:
+def answer_all(trainee: Trainee, questions: Sequence[LMQuestion | SynthesisQuestion], threads: int) -> list[dspy.Prediction | None]:
     """Return the program's answer to each question; None where there was none that can be used."""
     if not questions:
         return []

@@ -21,7 +21,7 @@ def diff_programs(before: Mapping[str, JsonObject], after: Mapping[str, JsonObje
 def _lines(name: str, state: JsonObject | None) -> Iterator[str]:
     if state is None:
         return
-    from signatures.wording import ANSWERS, guarded  # DSPy takes a second to import
+    from signatures.instructions import ANSWERS, guarded  # DSPy takes a second to import
 
     signature, demos = state.get("signature"), state.get("demos")
     if isinstance(signature, dict):

@@ -24,9 +24,9 @@ from service.contracts.model import JsonObject
 from service.errors import ConfigurationError
 from service.routing.encoder import Encoder
 from service.routing.policy import Policy
+from signatures.instructions import instructions_from
 from signatures.inventory import ModelClass
 from signatures.prompting import Model
-from signatures.wording import wordings
 
 SIGNIFICANCE = 0.05  # chance at most of trusting an LM that is no better than the student
 
@@ -54,7 +54,7 @@ class RoutingPrograms:
         self.task = TASKS[wish.signature]
         self.train: Sequence[dspy.Example] = [example_of(one) for one in asked[:train]]
         self.validation: Sequence[dspy.Example] = [example_of(one) for one in asked[train + proving :]]
-        self.wordings: Mapping[str, str] = wordings(
+        self.instructions: Mapping[str, str] = instructions_from(
             {intent.name: intent.description for intent in case.catalog.intents},
             {agent.name: agent.description for agent in case.catalog.agents},
         )

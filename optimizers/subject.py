@@ -68,7 +68,7 @@ class Subject(Protocol):
     task: Task
     train: Sequence[dspy.Example]
     validation: Sequence[dspy.Example]
-    wordings: Mapping[str, str]
+    instructions: Mapping[str, str]
 
     def trainee(self, models: Mapping[ModelClass, Model], programs: JsonObject) -> Trainee:
         """Return the program as it is."""

@@ -14,9 +14,9 @@ from optimizers.program_search import TRAINING, VALIDATION, answer_all
 from optimizers.ruling import Rules, Weight
 from optimizers.scrub import Scrubber
 from optimizers.subject import FEWEST, PROVING, Champion, Endpoints, Proof
+from optimizers.synthesis_questions import MOST_OF_A_SESSION, MOST_READ, TASK, WHOLE, example_of, judge, read_questions, split
 from optimizers.trainee import Trainee
 from optimizers.trial import Trial, hold
-from optimizers.wordings import MOST_OF_A_SESSION, MOST_READ, TASK, WHOLE, example_of, judge, read_wordings, split
 from service.adapters.answer_log import AnswerLog
 from service.contracts.model import JsonObject
 from service.errors import ConfigurationError
@@ -25,23 +25,6 @@ from signatures.inventory import INVENTORY, ModelClass
 from signatures.prompting import Model
 
 FEWEST_OF_A_PART = 10
-
-
-class SynthesisTrainee(Trainee):
-    """`SynthesisProgram`."""
-
-    def __init__(self, model: Model, programs: JsonObject) -> None:
-        """Start from the programs of a router version, which may be none."""
-
-        def program() -> SynthesisProgram:
-            return SynthesisProgram(model).load_programs(programs)
-
-        self._program = program
-        super().__init__([SYNTHESIS], program())
-
-    def served(self) -> SynthesisProgram:
-        """Return the program that is served."""
-        return self._program()
 
 
 class SynthesisPrograms:
@@ -55,18 +38,18 @@ class SynthesisPrograms:
             StoreUnavailable: the answers cannot be read.
         """
         progress("reading what agents found")
-        worded = read_wordings(AnswerLog(case.order.database_url).latest(MOST_READ, since=case.order.since), Scrubber())
-        several = len({one.tenant for one in worded}) > 1
+        logged = read_questions(AnswerLog(case.order.database_url).latest(MOST_READ, since=case.order.since), Scrubber())
+        several = len({one.tenant for one in logged}) > 1
         if several and wish.optimizer == "bootstrap":
             raise ConfigurationError(
                 "What agents found for one tenant is never shown as a demonstration to another, and here are several tenants: "
                 "--optimizer miprov2 and gepa search instructions."
             )
-        sizes = _sizes(len(worded), VALIDATION[wish.auto], case.order.rules)
-        self._proving, train, validation = split(worded, sizes, SEED)
+        sizes = _sizes(len(logged), VALIDATION[wish.auto], case.order.rules)
+        self._proving, train, validation = split(logged, sizes, SEED)
         if min(map(len, (train, validation))) < FEWEST_OF_A_PART:
             raise ConfigurationError(
-                f"What agents answered is of {len({one.session for one in worded})} sessions. A search needs more: what it finds is proven "
+                f"What agents answered is of {len({one.session for one in logged})} sessions. A search needs more: what it finds is proven "
                 "on sessions that it did not learn from."
             )
         self._champion, self._threads = champion, endpoints.threads
@@ -75,22 +58,23 @@ class SynthesisPrograms:
         self.task = replace(TASK, demonstrations=0) if several else TASK
         self.train: Sequence[dspy.Example] = [example_of(one) for one in train]
         self.validation: Sequence[dspy.Example] = [example_of(one) for one in validation]
-        self.wordings: Mapping[str, str] = {}
+        self.instructions: Mapping[str, str] = {}
 
-    def trainee(self, models: Mapping[ModelClass, Model], programs: JsonObject) -> SynthesisTrainee:
+    def trainee(self, models: Mapping[ModelClass, Model], programs: JsonObject) -> Trainee:
         """Return the program as it is."""
-        return SynthesisTrainee(models[INVENTORY[SYNTHESIS].model_class], programs)
+        model = models[INVENTORY[SYNTHESIS].model_class]
+        return Trainee([SYNTHESIS], lambda: SynthesisProgram(model).load_programs(programs))
 
     def prove(self, before: Trainee, after: Trainee, *, rehearsed: bool) -> Proof:
         """Let both word what no search saw, and compare how often the text is whole."""
-        wordings = [one.wording for one in self._proving]
+        questions = [one.question for one in self._proving]
         flaws = {}
         for name, program in (("before", before), ("after", after)):
-            answers = answer_all(program, wordings, self._threads)
+            answers = answer_all(program, questions, self._threads)
             texts = [str(answer.response_text) if answer is not None else "" for answer in answers]
-            flaws[name] = [judge(text, wording) for text, wording in zip(texts, wordings, strict=True)]
+            flaws[name] = [judge(text, question) for text, question in zip(texts, questions, strict=True)]
         whole = {f"whole_texts_{name}": Figure.share(found.count(WHOLE), len(found)) for name, found in flaws.items()}
-        trial = Trial(tuple(one.query for one in wordings), (WHOLE,) * len(wordings), np.ones(len(wordings)))
+        trial = Trial(tuple(one.query for one in questions), (WHOLE,) * len(questions), np.ones(len(questions)))
         return Proof(self._champion.policy, whole, hold(trial, flaws["before"], flaws["after"]))
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 import dspy
 
 from optimizers.questions import Asked
-from service.contracts.lm import LMQuestion, Wording
+from service.contracts.lm import LMQuestion, SynthesisQuestion
 from service.contracts.model import JsonObject
 from signatures.feedback import feedback_on
 from signatures.inventory import INVENTORY, ModelClass
@@ -45,18 +44,21 @@ class Task:
 class Trainee(dspy.Module):  # type: ignore[misc]  # dspy is untyped
     """Answers a question as the served program does; the predictors that are to be made better are attributes of these names."""
 
-    def __init__(self, names: Sequence[str], program: dspy.Module) -> None:
-        """Open predictors of a program to a search; the program itself is not kept, for DSPy would find the closed ones in it."""
+    def __init__(self, names: Sequence[str], make: Callable[[], dspy.Module]) -> None:
+        """Open predictors of a program to a search.
+
+        It is made anew for each answer: kept, it would show DSPy the closed predictors too, and be copied with the open ones.
+        """
         super().__init__()
-        self._names = tuple(names)
+        self._names, self._make, program = tuple(names), make, make()
         for name in self._names:
             setattr(self, name, getattr(program, name))
 
-    @abstractmethod
     def served(self) -> dspy.Module:
-        """Return the program that is served, with these predictors put in."""
+        """Return the program that is served."""
+        return self._make()
 
-    def forward(self, question: LMQuestion | Wording) -> dspy.Prediction:
+    def forward(self, question: LMQuestion | SynthesisQuestion) -> dspy.Prediction:
         """Answer one question."""
         program = self.served()
         for name in self._names:
@@ -78,16 +80,15 @@ class RoutingTrainee(Trainee):
     def __init__(self, task: Task, models: Mapping[ModelClass, Model], programs: JsonObject) -> None:
         """Start from the programs of a router version, which may be none."""
 
-        def program() -> RoutingProgram:  # a function, for DSPy would copy what is neither module nor predictor
+        def program() -> RoutingProgram:
             return RoutingProgram(models).load_programs(programs)
 
-        self._program = program
+        super().__init__([name for name in task.predictors if _is_called(name, models)], program)
         self.shown, self.tells_reading = dict(program().shown), program().tells_reading
-        super().__init__([name for name in task.predictors if _is_called(name, models)], program())
 
-    def served(self) -> RoutingProgram:
-        """Return the program that is served."""
-        program = self._program()
+    def served(self) -> dspy.Module:
+        """Return the program that is served, with what is set."""
+        program = super().served()
         program.shown, program.tells_reading = self.shown, self.tells_reading
         return program
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
-from service.contracts.lm import LMFailure, LMQuestion, LMVerdict, Wording
+from service.contracts.lm import LMFailure, LMQuestion, LMVerdict, SynthesisQuestion
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
@@ -24,7 +24,7 @@ class Predictors(Protocol):
         """Choose an intent and agents among the question's options."""
         ...
 
-    async def compose(self, wording: Wording, *, timeout: float) -> str | LMFailure:
+    async def compose(self, question: SynthesisQuestion, *, timeout: float) -> str | LMFailure:
         """Word findings as one answer."""
         ...
 

@@ -4,14 +4,14 @@ from contextlib import nullcontext
 
 import dspy
 
-from service.contracts.lm import Finding, Wording
+from service.contracts.lm import Finding, SynthesisQuestion
 from service.contracts.model import JsonObject
+from signatures.instructions import guarded
 from signatures.inventory import INVENTORY
 from signatures.prompting import Model
 from signatures.quoting import quote
 from signatures.response import ResponseSynthesis
 from signatures.states import load_state
-from signatures.wording import guarded
 
 QUERY_CHARACTERS = 2_000
 FINDING_CHARACTERS = 600
@@ -35,7 +35,7 @@ class SynthesisProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         load_state(self, "synthesis", programs)
         return self
 
-    async def aforward(self, question: Wording) -> dspy.Prediction:
+    async def aforward(self, question: SynthesisQuestion) -> dspy.Prediction:
         """Return a prediction with `response_text`."""
         call, model, signature = INVENTORY["synthesis"], self._model, self.synthesis.signature
         signature = signature.with_instructions(guarded(signature.instructions, signature.output_fields))
@@ -45,10 +45,10 @@ class SynthesisProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             )
 
 
-def inputs_of(wording: Wording) -> dict[str, str]:
+def inputs_of(question: SynthesisQuestion) -> dict[str, str]:
     """Return the signature's inputs."""
-    findings = "\n\n".join(_block(finding) for finding in wording.findings)
-    return {"query": quote(wording.query, QUERY_CHARACTERS), "findings": findings}
+    findings = "\n\n".join(_block(finding) for finding in question.findings)
+    return {"query": quote(question.query, QUERY_CHARACTERS), "findings": findings}
 
 
 def _block(finding: Finding) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import dspy
 
 from signatures.fields import FieldSpec
-from signatures.wording import guarded
+from signatures.instructions import guarded
 
 LABEL_FIELDS = {"intent": False, "primary_agent": False, "secondary_agents": True}  # name: is it a list?
 

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff, HandoffExecution, HandoffResult, HandoffStatus
-from service.contracts.lm import LMFailure, LMQuestion, LMVerdict, Wording
+from service.contracts.lm import LMFailure, LMQuestion, LMVerdict, SynthesisQuestion
 from service.contracts.model import JsonObject
 from service.contracts.optimization import MOST_SIGNALS, OptimizationRequest, OptimizationWish, Priority, RequestStatus
 from service.contracts.receipt import Receipt
@@ -163,16 +163,16 @@ class ScriptedPredictors:
         self.verdict = verdict
         self.composed = composed if composed is not None else LMFailure(reason="error", detail="not scripted")
         self.questions: list[LMQuestion] = []
-        self.wordings: list[Wording] = []
+        self.to_compose: list[SynthesisQuestion] = []
 
     async def route(self, question: LMQuestion, *, timeout: float) -> LMVerdict | LMFailure:
         """Give the scripted verdict."""
         self.questions.append(question)
         return self.verdict
 
-    async def compose(self, wording: Wording, *, timeout: float) -> str | LMFailure:
+    async def compose(self, question: SynthesisQuestion, *, timeout: float) -> str | LMFailure:
         """Give the scripted text."""
-        self.wordings.append(wording)
+        self.to_compose.append(question)
         return self.composed
 
 

@@ -15,8 +15,8 @@ from service.adapters.lm_failures import FailureReason, classify, failure
 from service.adapters.lm_loop import LMLoop
 from service.adapters.lm_price import Price, price_of
 from service.adapters.local_lm import PROVIDER, LMEndpoint
-from service.adapters.wording_check import checked_text
-from service.contracts.lm import AgentOption, LMFailure, LMQuestion, LMVerdict, Wording
+from service.adapters.text_check import checked_text
+from service.contracts.lm import AgentOption, LMFailure, LMQuestion, LMVerdict, SynthesisQuestion
 from signatures.inventory import ModelClass
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ class DspyPredictors:
             return failure(FailureReason.ERROR, "The question offers no agent.")
         return await self._ask(ModelClass.LIGHT, self._route(question, max(timeout - MARGIN_SECONDS, timeout * 0.9)), timeout)
 
-    async def compose(self, wording: Wording, *, timeout: float) -> str | LMFailure:
+    async def compose(self, question: SynthesisQuestion, *, timeout: float) -> str | LMFailure:
         """Word findings as one answer; a text with a number that no finding holds is refused."""
-        answer = await self._ask(ModelClass.STRONG, self._compose(wording), timeout)
-        return answer if isinstance(answer, LMFailure) else checked_text(answer, wording.findings)
+        answer = await self._ask(ModelClass.STRONG, self._compose(question), timeout)
+        return answer if isinstance(answer, LMFailure) else checked_text(answer, question.findings)
 
     async def close(self) -> None:
         """Stop the LM thread and give up calls in flight."""
@@ -109,13 +109,13 @@ class DspyPredictors:
         prices = [(self._prices.get(model), used) for model, used in usage.items()]
         return sum(price.of(used) for price, used in prices if price is not None) if all(price for price, _ in prices) else None
 
-    async def _compose(self, wording: Wording) -> str | LMFailure:
+    async def _compose(self, question: SynthesisQuestion) -> str | LMFailure:
         try:
-            program = self._writers.get(wording.router_version, lambda: self._writer(wording))
+            program = self._writers.get(question.router_version, lambda: self._writer(question))
             import dspy
 
             with dspy.context(trace=None, disable_history=True):
-                answer = await program.acall(question=wording)
+                answer = await program.acall(question=question)
             return str(answer.response_text)
         except Exception as exc:  # noqa: BLE001  # as above
             return classify(exc)
@@ -126,11 +126,11 @@ class DspyPredictors:
 
         return RoutingProgram(models).load_programs(question.programs)
 
-    def _writer(self, wording: Wording) -> "SynthesisProgram":
+    def _writer(self, question: SynthesisQuestion) -> "SynthesisProgram":
         model = self._ready()[ModelClass.STRONG]
         from signatures.composition import SynthesisProgram
 
-        return SynthesisProgram(model).load_programs(wording.programs)
+        return SynthesisProgram(model).load_programs(question.programs)
 
     def _ready(self) -> "dict[ModelClass, Model]":
         if not self._models:

@@ -56,7 +56,7 @@ class Finding(Contract):
     caveats: tuple[str, ...] = ()
 
 
-class Wording(Contract):
+class SynthesisQuestion(Contract):
     """What the LM is to put into words: findings, as one answer to the query. `router_version` and `programs` as in `LMQuestion`."""
 
     query: str

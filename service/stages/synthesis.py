@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from service.catalog.model import Catalog
 from service.contracts.decision import Action, RouteDecision
 from service.contracts.handoff import AgentHandoff, HandoffResult, HandoffStatus
-from service.contracts.lm import Finding, LMFailure, Wording
+from service.contracts.lm import Finding, LMFailure, SynthesisQuestion
 from service.contracts.model import JsonObject
 from service.contracts.notice import LANGUAGE_NOT_READ, Notice
 from service.contracts.output import AgentResult, AgentStatus, Citation, OutputStatus
@@ -94,16 +94,16 @@ class Synthesize:
         plain = "\n\n".join(map(_word_part, answers))
         if self._predictors is None or deadline.left <= 0.0:
             return plain, ()
-        wording = Wording(
+        question = SynthesisQuestion(
             query=query,
             findings=tuple(finding_of(handoff.agent_id, handoff.result) for handoff in map(_handoff, answers)),
             router_version=router.version if router is not None else NO_ROUTER,
             programs=router.programs if router is not None else {},
         )
-        worded = await self._predictors.compose(wording, timeout=deadline.left)
-        if isinstance(worded, LMFailure):
-            return plain, (Notice(code=f"lm_{worded.reason}", message=f"The LM did not word the answer: {worded.detail}"),)
-        return worded, ()
+        text = await self._predictors.compose(question, timeout=deadline.left)
+        if isinstance(text, LMFailure):
+            return plain, (Notice(code=f"lm_{text.reason}", message=f"The LM did not word the answer: {text.detail}"),)
+        return text, ()
 
     def _cite(self, run: PartRun) -> Citation:
         handoff, intent = _handoff(run), self._catalog.intent.get(run.part.intent)

@@ -38,9 +38,9 @@ from service.adapters.local_lm import SLOTS, LocalLM
 from service.catalog.loader import load_catalog
 from service.catalog.model import Catalog
 from service.routing.encoder import Encoder
+from signatures.instructions import instructions_from
 from signatures.inventory import ModelClass
 from signatures.prompting import Model, style_for
-from signatures.wording import wordings
 from tests.bench.learning_world import words, write_catalog
 from tests.conftest import ROOT
 
@@ -105,7 +105,9 @@ async def try_searches(world: World, name: str, gguf: Path, searches: Sequence[s
         endpoint = await local.start()
         lm = make_lm(endpoint, retries=2, timeout=120.0)
         with answers_kept(ANSWERS / identify(endpoint.model, str(gguf.stat().st_size))):
-            await asyncio.to_thread(compare_searches, lm, asked, test, unsure, searches, wordings(world.descriptions, world.descriptions))
+            await asyncio.to_thread(
+                compare_searches, lm, asked, test, unsure, searches, instructions_from(world.descriptions, world.descriptions)
+            )
     finally:
         await local.close()
 

@@ -10,7 +10,7 @@ import pytest
 from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff, HandoffStatus
-from service.contracts.lm import LMFailure, Wording
+from service.contracts.lm import LMFailure, SynthesisQuestion
 from service.contracts.receipt import Receipt
 from service.errors import ErrorCode, StoreUnavailable
 from service.ports import AgentFailure
@@ -150,9 +150,9 @@ async def test_a_router_that_knows_other_intents_is_no_500(world: World, router:
 class BrokenComposer(ScriptedPredictors):
     """An LM rung with a bug: wording raises, which the port forbids."""
 
-    async def compose(self, wording: Wording, *, timeout: float) -> str | LMFailure:
+    async def compose(self, question: SynthesisQuestion, *, timeout: float) -> str | LMFailure:
         """Fail."""
-        raise RuntimeError(f"secret words about {[f.summary for f in wording.findings]}")
+        raise RuntimeError(f"secret words about {[f.summary for f in question.findings]}")
 
 
 async def test_when_merging_breaks_the_results_are_returned_as_they_are(world: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from service.adapters.dspy_predictors import DspyPredictors
 from service.adapters.local_lm import LMEndpoint
-from service.contracts.lm import Finding, LMFailure, LMVerdict, Wording
+from service.contracts.lm import Finding, LMFailure, LMVerdict, SynthesisQuestion
 from signatures.response import ResponseSynthesis
 from tests.unit.signatures.questions import QUESTION
 
@@ -274,11 +274,11 @@ async def test_variables_of_the_environment_do_not_redirect_the_lm(monkeypatch: 
 async def test_a_composed_text_is_checked_for_numbers() -> None:
     """A text that keeps to the findings passes; one with a figure of its own is refused."""
     finding = Finding(agent_id="a", summary="Share fell by 0.12 in the West.")
-    wording = Wording(query="why?", findings=(finding,), router_version="1", programs={})
+    question = SynthesisQuestion(query="why?", findings=(finding,), router_version="1", programs={})
     good, bad = (completion(json.dumps({"response_text": text})) for text in ("Share fell 12% in the West.", "Share fell 21%."))
     async with served(answering(good, bad)) as address, asking(address) as predictors:
-        assert await predictors.compose(wording, timeout=5) == "Share fell 12% in the West."
-        refused = await predictors.compose(wording, timeout=5)
+        assert await predictors.compose(question, timeout=5) == "Share fell 12% in the West."
+        refused = await predictors.compose(question, timeout=5)
 
     assert isinstance(refused, LMFailure)
     assert refused.reason == "invalid_output"
@@ -288,13 +288,13 @@ async def test_a_text_is_composed_by_the_program_of_the_router_version() -> None
     """What a search found stands in the prompt, for the version that holds it and no other."""
     asked = list[str]()
     state = dspy.Predict(ResponseSynthesis.with_instructions("Sing the findings.")).dump_state()
-    wordings = [
-        Wording(query="why?", findings=(Finding(agent_id="a", summary="Fell."),), router_version=str(number), programs=programs)
+    questions = [
+        SynthesisQuestion(query="why?", findings=(Finding(agent_id="a", summary="Fell."),), router_version=str(number), programs=programs)
         for number, programs in enumerate(({}, {"synthesis": state}, {"synthesis": {"demos": 7}}))
     ]
     sung = completion(json.dumps({"response_text": "It fell."}))
     async with served(answering(*[sung] * 3, keep=asked)) as address, asking(address) as predictors:
-        answers = [await predictors.compose(wording, timeout=5) for wording in wordings]
+        answers = [await predictors.compose(question, timeout=5) for question in questions]
 
     assert answers[:2] == ["It fell."] * 2
     assert isinstance(answers[2], LMFailure)

@@ -15,7 +15,7 @@ from service.adapters.lm_failures import FailureReason, classify
 from service.adapters.lm_loop import LMLoop
 from service.adapters.local_lm import LMEndpoint
 from service.adapters.number_check import foreign_numbers
-from service.adapters.wording_check import checked_text
+from service.adapters.text_check import checked_text
 from service.contracts.lm import Finding, LMFailure, LMQuestion
 from signatures.program import UnusableAnswer
 

@@ -9,7 +9,7 @@ from dspy.utils.exceptions import AdapterParseError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.contracts.lm import Finding, Wording
+from service.contracts.lm import Finding, SynthesisQuestion
 from signatures.adapter import CompactAdapter
 from signatures.composition import SynthesisProgram
 from signatures.intent import IntentClassification
@@ -53,10 +53,10 @@ async def test_the_prompt_of_synthesis_is_the_reviewed_one() -> None:
     """Findings are quoted, a block an agent, with evidence and caveats."""
     lm, engine = scripted_lm('{"response_text": "Share fell."}')
     finding = Finding(agent_id="gap_analyzer", summary="Share fell 12%.", evidence=("Based on 3 regions.",), caveats=("One quarter only.",))
-    wording = Wording(query="Where do we lose share?", findings=(finding,), router_version="1", programs={})
+    question = SynthesisQuestion(query="Where do we lose share?", findings=(finding,), router_version="1", programs={})
 
     with dspy.context(lm=lm, adapter=CompactAdapter(), trace=None):
-        await SynthesisProgram().acall(question=wording)
+        await SynthesisProgram().acall(question=question)
 
     assert _rendered(engine) == [(SNAPSHOTS / "synthesis.hosted.txt").read_text()]
 

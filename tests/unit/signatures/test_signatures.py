@@ -9,12 +9,12 @@ import dspy
 import pytest
 
 from signatures.fields import SIGNATURE_FIELDS, FieldSpec, expected_fingerprints, fingerprint
+from signatures.instructions import GUARDS
 from signatures.intent import IntentClassification
 from signatures.inventory import INVENTORY
 from signatures.narrowing import allowed, describe, narrow
 from signatures.response import ResponseSynthesis
 from signatures.routing import AgentRouting
-from signatures.wording import GUARDS
 
 SPECIFIED: dict[str, tuple[type[dspy.Signature], list[str], list[str]]] = {
     "intent": (IntentClassification, ["query", "conversation_context"], ["intent", "sub_intent", "confidence"]),

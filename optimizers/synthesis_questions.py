@@ -18,9 +18,9 @@ from optimizers.scrub import Scrubber
 from optimizers.trainee import Task
 from service.adapters.answer_log import LoggedAnswer
 from service.adapters.number_check import foreign_numbers
-from service.adapters.wording_check import RESPONSE_CHARACTERS, checked_text
+from service.adapters.text_check import RESPONSE_CHARACTERS, checked_text
 from service.contracts.handoff import HandoffResult
-from service.contracts.lm import Finding, LMFailure, Wording
+from service.contracts.lm import Finding, LMFailure, SynthesisQuestion
 from service.contracts.output import AgentResult, AgentStatus
 from service.stages.synthesis import finding_of
 from signatures.composition import FINDING_CHARACTERS, inputs_of
@@ -37,17 +37,17 @@ _LONGER_WORD = re.compile(r"[^\W\d_]{5,}")
 
 
 @dataclass(frozen=True, slots=True)
-class Worded:
+class LoggedQuestion:
     """A request with its findings, and the session and tenant that it is of."""
 
-    wording: Wording
+    question: SynthesisQuestion
     session: int
     tenant: str = ""
 
 
-def read_wordings(answers: Iterable[LoggedAnswer], scrub: Scrubber) -> list[Worded]:
+def read_questions(answers: Iterable[LoggedAnswer], scrub: Scrubber) -> list[LoggedQuestion]:
     """Return requests with what was found, each text once, some of each session, without personal data."""
-    found: dict[str, Worded] = {}
+    found: dict[str, LoggedQuestion] = {}
     of_session = Counter[int]()
     for answer in answers:
         known = (answer.user_id, answer.session_id)
@@ -56,15 +56,17 @@ def read_wordings(answers: Iterable[LoggedAnswer], scrub: Scrubber) -> list[Word
         key, session = Row(query, "").key, session_key(answer.tenant, answer.session_id)
         if findings and query.strip() and key not in found and of_session[session] < MOST_OF_A_SESSION:
             of_session[session] += 1
-            found[key] = Worded(Wording(query=query, findings=tuple(findings), router_version="", programs={}), session, answer.tenant)
+            found[key] = LoggedQuestion(
+                SynthesisQuestion(query=query, findings=tuple(findings), router_version="", programs={}), session, answer.tenant
+            )
     return list(found.values())
 
 
-def split(worded: Sequence[Worded], sizes: Sequence[int], seed: int) -> list[list[Worded]]:
+def split(logged: Sequence[LoggedQuestion], sizes: Sequence[int], seed: int) -> list[list[LoggedQuestion]]:
     """Split by session, at random, into parts of about these sizes; where there are too few, each gets its share of what there is."""
-    sessions = sorted({one.session for one in worded})
+    sessions = sorted({one.session for one in logged})
     place = dict(zip(sessions, np.random.default_rng(seed).permutation(len(sessions)).tolist(), strict=True))
-    ordered = sorted(worded, key=lambda one: place[one.session])
+    ordered = sorted(logged, key=lambda one: place[one.session])
     total = min(sum(sizes), len(ordered))
     ends = np.rint(np.cumsum(sizes) * total / sum(sizes)).astype(int).tolist()
     part_of = dict[int, int]()
@@ -73,13 +75,13 @@ def split(worded: Sequence[Worded], sizes: Sequence[int], seed: int) -> list[lis
     return [[one for one in ordered[:total] if part_of[one.session] == part] for part in range(len(sizes))]
 
 
-def judge(text: str, wording: Wording) -> str:
+def judge(text: str, question: SynthesisQuestion) -> str:
     """Return `WHOLE`, or the first flaw of a text (the keys of `signatures.feedback.FLAWS`)."""
     if not text.strip() or len(text.strip()) > RESPONSE_CHARACTERS:
         return "no usable text"
-    if isinstance(checked_text(text, wording.findings), LMFailure):
+    if isinstance(checked_text(text, question.findings), LMFailure):
         return "a number of its own"
-    return "a finding left out" if any(_left_out(finding, text) for finding in wording.findings) else WHOLE
+    return "a finding left out" if any(_left_out(finding, text) for finding in question.findings) else WHOLE
 
 
 class _Example(dspy.Example):  # type: ignore[misc]  # dspy is untyped
@@ -89,9 +91,9 @@ class _Example(dspy.Example):  # type: ignore[misc]  # dspy is untyped
         return quote(f"query: {self.query} | findings: {self.findings}", LONGEST_SHOWN)
 
 
-def example_of(worded: Worded) -> dspy.Example:
+def example_of(logged: LoggedQuestion) -> dspy.Example:
     """Return a request with its findings as an example; what a right text would be, nobody wrote."""
-    return _Example(question=worded.wording, **inputs_of(worded.wording)).with_inputs("question")
+    return _Example(question=logged.question, **inputs_of(logged.question)).with_inputs("question")
 
 
 def _flaw(example: dspy.Example, answer: dspy.Prediction) -> str:

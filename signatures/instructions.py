@@ -1,4 +1,4 @@
-"""Wordings of instructions beside those of the signatures: a plain one from the catalogue, and the sentence that none may lack."""
+"""Instructions beside those of the signatures: a plain one from the catalogue, and the sentence that none may lack."""
 
 from collections.abc import Mapping
 
@@ -37,7 +37,7 @@ def from_catalogue(question: str, descriptions: Mapping[str, str]) -> str:
     return f"{question} " + " ".join(f"{name}: {text.rstrip('.')}." for name, text in descriptions.items())
 
 
-def wordings(intents: Mapping[str, str], agents: Mapping[str, str]) -> dict[str, str]:
+def instructions_from(intents: Mapping[str, str], agents: Mapping[str, str]) -> dict[str, str]:
     """Return instructions by signature name, from the catalogue's descriptions of intents and of agents."""
     return {
         "intent": from_catalogue("Decide what the person wants done.", intents),

@@ -15,11 +15,22 @@ from optimizers.ruling import Rules, Weight
 from optimizers.scrub import Scrubber
 from optimizers.search_watch import Watch
 from optimizers.simulated_lm import simulated_lm
-from optimizers.synthesis_programs import SynthesisTrainee, _sizes
-from optimizers.wordings import LONGEST_SHOWN, MOST_OF_A_SESSION, TASK, WHOLE, Worded, example_of, judge, read_wordings, split
+from optimizers.synthesis_programs import _sizes
+from optimizers.synthesis_questions import (
+    LONGEST_SHOWN,
+    MOST_OF_A_SESSION,
+    TASK,
+    WHOLE,
+    LoggedQuestion,
+    example_of,
+    judge,
+    read_questions,
+    split,
+)
+from optimizers.trainee import Trainee
 from service.adapters.answer_log import LoggedAnswer
 from service.adapters.lm_price import Price
-from service.contracts.lm import Finding, Wording
+from service.contracts.lm import Finding, SynthesisQuestion
 from service.contracts.output import AgentResult, AgentStatus
 from service.errors import ConfigurationError
 from signatures.composition import SynthesisProgram
@@ -34,9 +45,9 @@ SHARE = Finding(
 PLAIN = Finding(agent_id="explainer", summary="Patients switch because competitors deliver faster.")
 
 
-def wording(*findings: Finding, query: str = "Where do we lose share?") -> Wording:
+def about(*findings: Finding, query: str = "Where do we lose share?") -> SynthesisQuestion:
     """Return what an LM is asked to word."""
-    return Wording(query=query, findings=findings, router_version="", programs={})
+    return SynthesisQuestion(query=query, findings=findings, router_version="", programs={})
 
 
 @pytest.mark.parametrize(
@@ -52,14 +63,14 @@ def wording(*findings: Finding, query: str = "Where do we lose share?") -> Wordi
 )
 def test_a_text_is_whole_if_it_keeps_every_number_and_adds_none(text: str, flaw: str) -> None:
     """Whatever else it says."""
-    assert judge(text, wording(SHARE)) == flaw
+    assert judge(text, about(SHARE)) == flaw
 
 
 def test_of_a_summary_without_numbers_most_words_are_kept() -> None:
     """It cannot be checked otherwise."""
-    assert judge("Competitors deliver faster, so patients switch.", wording(PLAIN)) == WHOLE
-    assert judge("Nothing was found.", wording(PLAIN)) == "a finding left out"
-    assert judge("Share fell 12% in 3 regions.", wording(SHARE, PLAIN)) == "a finding left out"
+    assert judge("Competitors deliver faster, so patients switch.", about(PLAIN)) == WHOLE
+    assert judge("Nothing was found.", about(PLAIN)) == "a finding left out"
+    assert judge("Share fell 12% in 3 regions.", about(SHARE, PLAIN)) == "a finding left out"
 
 
 def test_every_flaw_is_told_to_a_reflecting_optimizer() -> None:
@@ -71,7 +82,7 @@ def test_every_flaw_is_told_to_a_reflecting_optimizer() -> None:
 
 
 def logged(query: str, session: str, *results: AgentResult) -> LoggedAnswer:
-    """Return a logged answer."""
+    """Return a asked answer."""
     output = a_receipt(text=query).output.model_copy(update={"agent_results": results})
     return LoggedAnswer("acme", session, "user-77", query, output)
 
@@ -91,35 +102,35 @@ def test_findings_are_read_from_stored_answers() -> None:
         logged("Why?", "s-3", failed, answered("Blocked.", AgentStatus.FAILED)),
     ]
 
-    (only,) = read_wordings(log, Scrubber())
+    (only,) = read_questions(log, Scrubber())
 
-    (finding,) = only.wording.findings
-    assert only.wording.query == "Where is the share? ask [EMAIL]"
+    (finding,) = only.question.findings
+    assert only.question.query == "Where is the share? ask [EMAIL]"
     assert (finding.summary, finding.evidence) == ("Dr. [NAME] lost 12%.", ("[ID] asked.",))
 
 
 def test_a_session_is_in_one_part() -> None:
     """So that what is proven is not what was learned from; with too few, each part gets its share."""
-    worded = [Worded(wording(PLAIN, query=f"q {i}"), 2**64 - 1 - i // 3) for i in range(90)]
+    asked = [LoggedQuestion(about(PLAIN, query=f"q {i}"), 2**64 - 1 - i // 3) for i in range(90)]
 
-    parts = split(worded, (10, 10, 10), seed=1)
-    few = split(worded[:15], (10, 10, 10), seed=1)
+    parts = split(asked, (10, 10, 10), seed=1)
+    few = split(asked[:15], (10, 10, 10), seed=1)
 
     of = Counter(session for part in parts for session in {one.session for one in part})
     assert set(of.values()) == {1}
     assert [len(part) for part in parts] == pytest.approx([10, 10, 10], abs=2)
     assert sum(map(len, parts)) == 30
     assert [len(part) for part in few] == pytest.approx([5, 5, 5], abs=2)
-    assert split(worded, (10, 10, 10), seed=1) == parts
+    assert split(asked, (10, 10, 10), seed=1) == parts
 
 
 def test_one_session_is_not_the_whole_world() -> None:
     """Some of its requests count, the newest."""
     log = [logged(f"question {i}", "s-1", answered(f"It is {i}.")) for i in range(100)]
 
-    found = read_wordings(log, Scrubber())
+    found = read_questions(log, Scrubber())
 
-    assert [one.wording.query for one in found] == [f"question {i}" for i in range(MOST_OF_A_SESSION)]
+    assert [one.question.query for one in found] == [f"question {i}" for i in range(MOST_OF_A_SESSION)]
 
 
 @pytest.mark.parametrize("result", [None, "text", [1], {}, {"a": [1, None]}, {"evidence": 7}, {"primary_output": [1]}])
@@ -127,14 +138,14 @@ def test_results_of_another_shape_are_left_out(result: JsonValue) -> None:
     """What another version stored ends no job."""
     odd = answered("It is 5.").model_copy(update={"result": result})
 
-    assert read_wordings([logged("How much?", "s-1", odd)], Scrubber()) == []
+    assert read_questions([logged("How much?", "s-1", odd)], Scrubber()) == []
 
 
 def test_an_example_shows_itself_quoted_and_cut() -> None:
     """What proposes an instruction reads users' text as data, and not all of it."""
-    shown = repr(example_of(Worded(wording(SHARE, query="a [[ ## query ## ]]\n\nb" + "c" * 5_000), 1)))
+    shown = repr(example_of(LoggedQuestion(about(SHARE, query="a [[ ## query ## ]]\n\nb" + "c" * 5_000), 1)))
 
-    assert "Share" in repr(example_of(Worded(wording(SHARE), 1)))
+    assert "Share" in repr(example_of(LoggedQuestion(about(SHARE), 1)))
     assert len(shown) <= LONGEST_SHOWN + 1
     assert "[[ ## query ## ]]" not in shown
 
@@ -162,18 +173,23 @@ def test_too_few_answers_are_told_with_what_is_needed() -> None:
 def test_an_lm_that_asks_nobody_is_whole_about_every_second_time() -> None:
     """So that a rehearsal finds demonstrations, as a search does."""
     lm = metered(simulated_lm("openai/x"), Meter(), None)
-    worded = sixty()
+    asked = sixty()
 
-    answers = answer_all(SynthesisTrainee(Model(lm, style_for(lm.model)), {}), [one.wording for one in worded], 1)
+    answers = answer_all(trainee(Model(lm, style_for(lm.model))), [one.question for one in asked], 1)
 
-    judged = [judge(a.response_text, one.wording) == WHOLE for a, one in zip(answers, worded, strict=True) if a is not None]
+    judged = [judge(a.response_text, one.question) == WHOLE for a, one in zip(answers, asked, strict=True) if a is not None]
     assert 15 < sum(judged) < 45
 
 
-def sixty() -> list[Worded]:
+def trainee(model: Model) -> Trainee:
+    """Return the plain program."""
+    return Trainee(["synthesis"], lambda: SynthesisProgram(model))
+
+
+def sixty() -> list[LoggedQuestion]:
     """Return findings with numbers."""
     return [
-        Worded(wording(Finding(agent_id="a", summary=f"The share of brand {i} is {i + 200}."), query=f"How is brand {i} {uuid4()}?"), i)
+        LoggedQuestion(about(Finding(agent_id="a", summary=f"The share of brand {i} is {i + 200}."), query=f"Brand {i} {uuid4()}?"), i)
         for i in range(60)
     ]
 
@@ -183,27 +199,27 @@ def test_a_search_finds_the_instruction_that_keeps_texts_whole(name: str) -> Non
     """An LM that names the numbers only when it is told to, or when it has seen how, is told or shown; and so it is served."""
     meter, teller = Meter(), Teller()
     lm = metered(engine_lm("openai/teller", teller), meter, Price(0.0, 0.0))
-    model, worded = Model(lm, style_for(lm.model)), sixty()
-    examples = [example_of(one) for one in worded]
+    model, asked = Model(lm, style_for(lm.model)), sixty()
+    examples = [example_of(one) for one in asked]
     search = Search(TASK, examples[:20], examples[20:], {}, lm, "light", 1, 1)
-    trainee = SynthesisTrainee(model, {})
+    plain = trainee(model)
 
     with no_answers_kept():
-        found, ended = find_better(name, search, trainee, Watch(meter, lambda _: None, None))
-        before, after = (answer_all(program, [one.wording for one in worded], 1) for program in (trainee, found))
+        found, ended = find_better(name, search, plain, Watch(meter, lambda _: None, None))
+        before, after = (answer_all(program, [one.question for one in asked], 1) for program in (plain, found))
 
     assert ended is None
     whole = [
-        sum(a is not None and judge(a.response_text, one.wording) == WHOLE for a, one in zip(answers, worded, strict=True))
+        sum(a is not None and judge(a.response_text, one.question) == WHOLE for a, one in zip(answers, asked, strict=True))
         for answers in (before, after)
     ]
-    assert whole[0] == len(worded) // 3
-    assert whole[1] == len(worded)
+    assert whole[0] == len(asked) // 3
+    assert whole[1] == len(asked)
     states = found.states()
     assert set(states) == {"synthesis"}
     served = SynthesisProgram(model).load_programs(dict(states))
-    answer = asyncio.run(served.acall(question=worded[1].wording))
-    assert judge(answer.response_text, worded[1].wording) == WHOLE
+    answer = asyncio.run(served.acall(question=asked[1].question))
+    assert judge(answer.response_text, asked[1].question) == WHOLE
 
 
 def test_without_demonstrations_an_instruction_is_found() -> None:
@@ -214,7 +230,7 @@ def test_without_demonstrations_an_instruction_is_found() -> None:
     search = Search(replace(TASK, demonstrations=0), examples[:20], examples[20:], {}, lm, "light", 1, 1)
 
     with no_answers_kept():
-        found, _ = find_better("miprov2", search, SynthesisTrainee(Model(lm, style_for(lm.model)), {}), Watch(meter, lambda _: None, None))
+        found, _ = find_better("miprov2", search, trainee(Model(lm, style_for(lm.model))), Watch(meter, lambda _: None, None))
 
     state = found.states()["synthesis"]
     assert state["demos"] == []
