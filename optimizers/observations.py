@@ -6,7 +6,7 @@ that teaches nothing about its text is left out, and counted under the reason.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from optimizers.label_model import FAILED, NONE, STARS, SUCCEEDED
+from optimizers.scrub import Scrubber
 from service.contracts.decision import Rung
 
 LONGEST = 2_000  # characters of a text that is learned from; longer ones are documents, which no agent was asked for in so many words
@@ -39,7 +40,6 @@ SCHEMA = pa.schema(
         ("received", pa.bool_()),  # said to have happened elsewhere; it teaches and brings no evidence
     ]
 )
-Scrub = Callable[[str, Iterable[str]], str]
 Signal = Mapping[str, Any]
 
 
@@ -51,20 +51,21 @@ class Observed:
     left_out: Counter[str]
 
 
-def observe(batches: Iterable[pa.RecordBatch], scrub: Scrub, *, received: bool = False) -> Iterator[Observed]:
+def observe(batches: Iterable[pa.RecordBatch], scrub: Scrubber, *, received: bool = False) -> Iterator[Observed]:
     """Yield the observations of each batch of `SignalLog.batches` or, `received`, of `SignalLog.received`, their texts scrubbed."""
-    scrubbed: dict[str, str] = {}
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in batch.schema.names]
-        found: list[tuple[Any, ...]] = []
+        signals: list[Signal] = []
         left_out: Counter[str] = Counter()
         for values in zip(*columns, strict=True):
             signal = dict(zip(batch.schema.names, values, strict=True))
             reason = why_not(signal)
-            if reason is not None:
+            if reason is None:
+                signals.append(signal)
+            else:
                 left_out[reason] += 1
-                continue
-            found.append((*_observation(signal, scrub, scrubbed), received))
+        texts = scrub.each([text_of(signal) for signal in signals], [(signal["user_id"], signal["session_id"]) for signal in signals])
+        found = [(text, *_observation(signal), received) for text, signal in zip(texts, signals, strict=True)]
         values_of = zip(*found, strict=True) if found else ((),) * len(SCHEMA)
         arrays = [pa.array(values, field.type) for values, field in zip(values_of, SCHEMA, strict=True)]
         yield Observed(pa.record_batch(arrays, schema=SCHEMA), left_out)
@@ -115,15 +116,10 @@ def outcome_of(signal: Signal) -> int:
     return NONE if signal["was_rerouted"] is None else FAILED if signal["was_rerouted"] else SUCCEEDED
 
 
-def _observation(signal: Signal, scrub: Scrub, scrubbed: dict[str, str]) -> tuple[Any, ...]:
-    text = text_of(signal)
-    known = (signal["user_id"], signal["session_id"])
-    clean = scrubbed.get(text)
-    if clean is None:
-        clean = scrubbed[text] = scrub(text, known)
+def _observation(signal: Signal) -> tuple[Any, ...]:
+    """Return the columns after the text, but for `received`."""
     outcome, corrected, rung = outcome_of(signal), signal["corrected_agent"], signal["rung"]
     return (
-        clean,
         session_key(signal["tenant"], signal["session_id"]),
         signal["created_at"],
         signal["agents_selected"][0] if signal["agents_selected"] else None,

@@ -8,11 +8,16 @@ can still be learned from.
 
 import os
 import re
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
 
 KINDS = ("EMAIL", "PHONE", "CREDIT_CARD", "SSN", "IP_ADDRESS")
 LEAST_KNOWN = 4  # characters of an identifier that is looked for; shorter ones are also ordinary words
-_MAY_HOLD = re.compile(r"@|\d(?:\D{0,3}\d){3}")  # every kind has one of these; most texts have neither, and looking closer takes 60 µs
+READ_AT_ONCE = 4_000  # characters; datafog takes longer to start than to read a text, and for many finds the square of their number
+_APART = "\n\ue000\n"  # between texts that are read at once; nothing that is looked for reaches over it
+_MAY_HOLD = re.compile(r"@|\d(?:\D{0,3}\d){3}")  # every kind has one of these; most texts have neither, and need no closer look
 _NAMED = re.compile(r"\b((?:[Dd]r|DR|[Pp]rof|[Mm]rs?|[Mm]s|[Mm]iss)\.? )((?:[A-Z][\w'-]+ ?){1,3}(?<! ))")
 _SAME_MARK = re.compile(r"\[([A-Z_]+)_\d+\]")  # datafog numbers its marks; equal requests of two people must become equal texts
 
@@ -29,15 +34,48 @@ class Scrubber:
 
     def __call__(self, text: str, known: Iterable[str] = ()) -> str:
         """Return the text without personal data; `known` are identifiers that belong to the person who wrote it, or to another one."""
+        return self.each([text], [known])[0]
+
+    def each(self, texts: Sequence[str], known: Iterable[Iterable[str]]) -> list[str]:
+        """Return texts without personal data, each with the identifiers that are known of it; many at once take far less time."""
+        plain = [self._without(text, ids) for text, ids in zip(texts, known, strict=True)]
+        times = Counter(plain)
+        holding = {text for some in _portions([text for text in times if _MAY_HOLD.search(text)]) for text in self._holding(some)}
+        clean = {text: self._marked(text, times[text], closer=text in holding) for text in times}
+        return [clean[text] for text in plain]
+
+    def _without(self, text: str, known: Iterable[str]) -> str:
         for identifier in known:
             if len(identifier) >= LEAST_KNOWN and identifier in text:
                 text = text.replace(identifier, "[ID]")
                 self.replaced += 1
-        if _MAY_HOLD.search(text):
-            found = self._scan(text, engine="regex", entity_types=list(KINDS)).entities
-            if found:
-                self.replaced += len(found)
-                text = _SAME_MARK.sub(r"[\1]", self._redact(text, found).redacted_text)
-        text, names = _NAMED.subn(r"\1[NAME]", text)
-        self.replaced += names
         return text
+
+    def _holding(self, texts: Sequence[str]) -> Iterator[str]:
+        """Yield those of the texts in which datafog finds something."""
+        starts = [0, *accumulate(len(text) + len(_APART) for text in texts)]
+        found = self._scan(_APART.join(texts), engine="regex", entity_types=list(KINDS)).entities
+        return (texts[at] for at in {bisect_right(starts, entity.start) - 1 for entity in found})
+
+    def _marked(self, text: str, times: int, *, closer: bool) -> str:
+        if closer:
+            found = self._scan(text, engine="regex", entity_types=list(KINDS)).entities
+            self.replaced += times * len(found)
+            text = _SAME_MARK.sub(r"[\1]", self._redact(text, found).redacted_text)
+        text, names = _NAMED.subn(r"\1[NAME]", text)
+        self.replaced += times * names
+        return text
+
+
+def _portions(texts: Collection[str]) -> Iterator[list[str]]:
+    """Yield texts in portions of `READ_AT_ONCE` characters, or of one longer text."""
+    some: list[str] = []
+    size = 0
+    for text in texts:
+        if some and size + len(text) > READ_AT_ONCE:
+            yield some
+            some, size = [], 0
+        some.append(text)
+        size += len(text)
+    if some:
+        yield some

@@ -107,8 +107,9 @@ def _clean(batches: "Iterator[pa.RecordBatch]", raw: bool) -> "Iterator[pa.Recor
         people = list(zip(batch.column("user_id").to_pylist(), batch.column("session_id").to_pylist(), strict=True))
         for name in PERSONAL:
             texts = batch.column(name).to_pylist()
-            clean = [scrub(text, known) if text is not None else None for text, known in zip(texts, people, strict=True)]
-            batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(clean, pa.string()))
+            clean = scrub.each([text or "" for text in texts], people)
+            kept = [None if text is None else new for text, new in zip(texts, clean, strict=True)]
+            batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(kept, pa.string()))
         yield batch
 
 

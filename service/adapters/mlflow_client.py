@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
 P = ParamSpec("P")
@@ -35,18 +36,25 @@ def open_client(uri: str) -> "MlflowClient":
     Raises:
         ConfigurationError: they cannot be opened.
     """
-    for name, text in _ENVIRONMENT.items():
-        os.environ.setdefault(name, text)
+    errors = _errors()
     database = sqlite_path(uri)
     if database is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
-    from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
     try:
         return MlflowClient(tracking_uri=uri, registry_uri=uri)
-    except (MlflowException, SQLAlchemyError) as exc:
+    except (errors, SQLAlchemyError) as exc:
         raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be opened: {told(exc, uri)}") from exc
+
+
+def _errors() -> "type[MlflowException]":
+    """Return what MLflow raises; whatever imports MLflow first has to have its settings made."""
+    for name, text in _ENVIRONMENT.items():
+        os.environ.setdefault(name, text)
+    from mlflow.exceptions import MlflowException
+
+    return MlflowException
 
 
 def may_exist(uri: str) -> bool:
@@ -62,14 +70,13 @@ def readable(uri: str) -> Iterator[list[Any]]:
     Raises:
         ConfigurationError: the registry cannot be used.
     """
-    from mlflow.exceptions import MlflowException
-
+    errors = _errors()
     found: list[Any] = []
     try:
         yield found
     except SQLAlchemyError as exc:
         raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be read: {told(exc, uri)}") from exc
-    except MlflowException as exc:
+    except errors as exc:
         if exc.error_code not in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
             raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be read: {told(exc, uri)}") from exc
         found.clear()
@@ -90,11 +97,10 @@ def writes(method: Callable[Concatenate[Registry, P], T]) -> Callable[Concatenat
 
     @functools.wraps(method)
     def translated(self: Registry, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        from mlflow.exceptions import MlflowException
-
+        errors = _errors()
         try:
             return method(self, *args, **kwargs)
-        except (MlflowException, SQLAlchemyError, OSError) as exc:
+        except (errors, SQLAlchemyError, OSError) as exc:
             raise ConfigurationError(f"The MLflow registry {shown(self.uri)} cannot be written: {told(exc, self.uri)}") from exc
 
     return translated

@@ -33,6 +33,30 @@ def test_known_identifiers_are_taken_out() -> None:
     assert scrub.replaced == 2
 
 
+def test_texts_that_are_read_together_are_read_as_each_alone() -> None:
+    """Nothing is found over the end of a text, and nothing is missed at one: an American Express number counts at the end of a line."""
+    alone, together = Scrubber(), Scrubber()
+    halves = [
+        "call 212-555",
+        "5555 now",
+        "mail jane.doe@",
+        "acme.com",
+        "4111 1111 1111",
+        "1111",
+        "from 10.20.30",
+        "40 of them",
+        "078-05",
+        "-1120",
+    ]
+    whole = ["378282246310005", "212-555-5555", "a@b.com", "10.20.30.40", "u-17 asks 10.20.30.40", "u-17 asks 10.20.30.40", "\ue000", ""]
+    texts = [*halves, *whole, *(f"{a}\n\ue000\n{b}" for a in whole for b in halves), *(f"{text} {i}" for text in whole for i in range(400))]
+    known = [("u-17",) if i % 2 else () for i in range(len(texts))]
+
+    assert together.each(texts, known) == [alone(text, of) for text, of in zip(texts, known, strict=True)]
+    assert together.replaced == alone.replaced > len(whole)
+    assert together.each(halves, [()] * len(halves)) == halves
+
+
 def test_requests_of_the_trade_stay_as_they_are() -> None:
     """Periods, counts, HCP ids, brands and log lines are no personal data; names after a title are."""
     scrub = Scrubber()
