@@ -55,17 +55,20 @@ def observe(batches: Iterable[pa.RecordBatch], scrub: Scrubber, *, received: boo
     """Yield the observations of each batch of `SignalLog.batches` or, `received`, of `SignalLog.received`, their texts scrubbed."""
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in batch.schema.names]
-        signals: list[Signal] = []
+        texts: list[str] = []
+        people: list[tuple[str, str]] = []
+        rest: list[tuple[Any, ...]] = []
         left_out: Counter[str] = Counter()
         for values in zip(*columns, strict=True):
             signal = dict(zip(batch.schema.names, values, strict=True))
             reason = why_not(signal)
-            if reason is None:
-                signals.append(signal)
-            else:
+            if reason is not None:
                 left_out[reason] += 1
-        texts = scrub.each([text_of(signal) for signal in signals], [(signal["user_id"], signal["session_id"]) for signal in signals])
-        found = [(text, *_observation(signal), received) for text, signal in zip(texts, signals, strict=True)]
+                continue
+            texts.append(text_of(signal))
+            people.append((signal["user_id"], signal["session_id"]))
+            rest.append((*_observation(signal), received))
+        found = [(text, *values) for text, values in zip(scrub.each(texts, people), rest, strict=True)]
         values_of = zip(*found, strict=True) if found else ((),) * len(SCHEMA)
         arrays = [pa.array(values, field.type) for values, field in zip(values_of, SCHEMA, strict=True)]
         yield Observed(pa.record_batch(arrays, schema=SCHEMA), left_out)
