@@ -17,7 +17,9 @@ KINDS = ("EMAIL", "PHONE", "CREDIT_CARD", "SSN", "IP_ADDRESS")
 LEAST_KNOWN = 4  # characters of an identifier that is looked for; shorter ones are also ordinary words
 READ_AT_ONCE = 4_000  # characters; datafog takes longer to start than to read a text, and for many finds the square of their number
 _APART = "\n\ue000\n"  # between texts that are read at once; nothing that is looked for reaches over it
-_MAY_HOLD = re.compile(r"@|\d(?:\D{0,3}\d){3}")  # every kind has one of these; most texts have neither, and need no closer look
+_MAY_HOLD = re.compile(  # what every kind has one of; most texts have none, and need no closer look
+    r"@|\d(?:[^\dA-Za-z]{0,3}\d){5}|\d\.\d{1,3}\.\d{1,3}\.\d"
+)
 _NAMED = re.compile(r"\b((?:[Dd]r|DR|[Pp]rof|[Mm]rs?|[Mm]s|[Mm]iss)\.? )((?:[A-Z][\w'-]+ ?){1,3}(?<! ))")
 _SAME_MARK = re.compile(r"\[([A-Z_]+)_\d+\]")  # datafog numbers its marks; equal requests of two people must become equal texts
 

@@ -1,9 +1,12 @@
 """Personal data leave a text, and nothing else does."""
 
+import random
+
 import pytest
+from datafog import scan
 
 from optimizers.dataset import read_rows
-from optimizers.scrub import Scrubber
+from optimizers.scrub import _MAY_HOLD, KINDS, Scrubber
 from tests.conftest import ROOT
 
 
@@ -55,6 +58,20 @@ def test_texts_that_are_read_together_are_read_as_each_alone() -> None:
     assert together.each(texts, known) == [alone(text, of) for text, of in zip(texts, known, strict=True)]
     assert together.replaced == alone.replaced > len(whole)
     assert together.each(halves, [()] * len(halves)) == halves
+
+
+def test_what_is_not_looked_at_closely_holds_nothing() -> None:
+    """Whatever datafog finds has what a text is picked for: on numbers, addresses and their neighbours, put together at random."""
+    draws, found = random.Random(5), 0
+    pieces = [*"0123456789", *" .-()+/:@_", "a", "Z", "\n", "12", "4111", "212", "555", "0132", "+44", "+1", "10.", "255.", "@b.com", "me@"]
+
+    for _ in range(20_000):
+        text = "".join(draws.choices(pieces, k=draws.randint(1, 14)))
+        if scan(text, engine="regex", entity_types=list(KINDS)).entities:
+            found += 1
+            assert _MAY_HOLD.search(text), text
+
+    assert found > 1_000
 
 
 def test_requests_of_the_trade_stay_as_they_are() -> None:
