@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from optimizers.dataset import Row, read_rows
 from optimizers.evidence import learn_from
 from optimizers.job import SEED, require_apart, require_known
-from optimizers.observations import Observed, observe
+from optimizers.observations import COLUMNS, Observed, observe
 from optimizers.order import Order
 from optimizers.scrub import Scrubber
 from optimizers.snapshot import DATASET, TRAIN, VALIDATION, Snapshot, build_snapshot, read_fitted_on
@@ -89,7 +89,8 @@ def open_case(order: Order, catalog: Catalog, progress: Progress) -> Case:
     log = SignalLog(order.database_url)
     received = list(observe(log.received(since=order.since), scrub, received=True))
     seen |= _keys_of(received)
-    dataset = build_snapshot([*observe(log.batches(since=order.since), scrub), *received], labelled, {row.key for row in golden}, scrub)
+    logged = observe(log.batches(since=order.since, columns=COLUMNS), scrub)
+    dataset = build_snapshot([*logged, *received], labelled, {row.key for row in golden}, scrub)
     serves = {intent.name: intent.primary_agent for intent in catalog.intents}
     return Case(order, catalog, registry, champion, labelled, golden, dataset, seen, serves)
 

@@ -6,7 +6,7 @@ that teaches nothing about its text is left out, and counted under the reason.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -40,6 +40,21 @@ SCHEMA = pa.schema(
         ("received", pa.bool_()),  # said to have happened elsewhere; it teaches and brings no evidence
     ]
 )
+READ = (  # what the rules here read of a logged signal
+    *("tenant", "session_id", "user_id", "query", "asked", "from_history", "intent", "rung", "further_intents", "corrected_agent"),
+    *("agents_selected", "agents_succeeded", "agents_failed", "agents_unavailable", "was_rerouted", "user_satisfaction", "answer_quality"),
+)
+TAKEN = {  # columns of an observation that are those of the signal
+    "at": "created_at",
+    "corrected": "corrected_agent",
+    "caller": "caller_intent",
+    "propensity": "propensity",
+    "alternative": "alternative",
+    "reward": "reward",
+    "router_version": "router_version",
+}
+FOUND = ("session", "asked", "outcome", "rating", "again", "chosen", "lm", "intent")  # columns that `_observation` returns
+COLUMNS = tuple(dict.fromkeys((*READ, *TAKEN.values())))
 Signal = Mapping[str, Any]
 
 
@@ -52,25 +67,33 @@ class Observed:
 
 
 def observe(batches: Iterable[pa.RecordBatch], scrub: Scrubber, *, received: bool = False) -> Iterator[Observed]:
-    """Yield the observations of each batch of `SignalLog.batches` or, `received`, of `SignalLog.received`, their texts scrubbed."""
+    """Yield the observations of each batch of signals, which has at least `COLUMNS`, their texts scrubbed.
+
+    Args:
+        batches: of `SignalLog.batches` or, `received`, of `SignalLog.received`.
+        scrub: takes personal data out of their texts.
+        received: whether they were said to have happened elsewhere.
+    """
     for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in batch.schema.names]
+        kept: list[int] = []
         texts: list[str] = []
         people: list[tuple[str, str]] = []
-        rest: list[tuple[Any, ...]] = []
+        found: list[tuple[Any, ...]] = []
         left_out: Counter[str] = Counter()
-        for values in zip(*columns, strict=True):
-            signal = dict(zip(batch.schema.names, values, strict=True))
+        for place, values in enumerate(zip(*(batch.column(name).to_pylist() for name in READ), strict=True)):
+            signal = dict(zip(READ, values, strict=True))
             reason = why_not(signal)
             if reason is not None:
                 left_out[reason] += 1
                 continue
+            kept.append(place)
             texts.append(text_of(signal))
             people.append((signal["user_id"], signal["session_id"]))
-            rest.append((*_observation(signal), received))
-        found = [(text, *values) for text, values in zip(scrub.each(texts, people), rest, strict=True)]
-        values_of = zip(*found, strict=True) if found else ((),) * len(SCHEMA)
-        arrays = [pa.array(values, field.type) for values, field in zip(values_of, SCHEMA, strict=True)]
+            found.append(_observation(signal))
+        made: dict[str, Sequence[Any]] = dict(zip(FOUND, zip(*found, strict=True) if found else ((),) * len(FOUND), strict=True))
+        made |= {"text": scrub.each(texts, people), "received": [received] * len(kept)}
+        taken = batch.take(pa.array(kept, pa.int64()))
+        arrays = [taken.column(TAKEN[f.name]) if f.name in TAKEN else pa.array(made[f.name], f.type) for f in SCHEMA]
         yield Observed(pa.record_batch(arrays, schema=SCHEMA), left_out)
 
 
@@ -120,24 +143,17 @@ def outcome_of(signal: Signal) -> int:
 
 
 def _observation(signal: Signal) -> tuple[Any, ...]:
-    """Return the columns after the text, but for `received`."""
-    outcome, corrected, rung = outcome_of(signal), signal["corrected_agent"], signal["rung"]
+    """Return the columns `FOUND`."""
+    outcome, intent = outcome_of(signal), signal["intent"]
     return (
         session_key(signal["tenant"], signal["session_id"]),
-        signal["created_at"],
         signal["agents_selected"][0] if signal["agents_selected"] else None,
         outcome,
         rating_of(signal),
-        NONE if corrected is not None else again_of(signal, outcome),
-        corrected,
-        signal["intent"] if signal["asked"] is not None else None,
-        signal["caller_intent"],
-        signal["intent"] if rung == Rung.LM else None,
-        signal["intent"] or None,
-        signal["propensity"],
-        signal["alternative"],
-        signal["reward"],
-        signal["router_version"],
+        NONE if signal["corrected_agent"] is not None else again_of(signal, outcome),
+        intent if signal["asked"] is not None else None,
+        intent if signal["rung"] == Rung.LM else None,
+        intent or None,
     )
 
 

@@ -57,24 +57,29 @@ class SignalLog:
         self._url = normalise(url)
 
     def batches(
-        self, *, since: datetime | None = None, until: datetime | None = None, tenant: str | None = None
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        tenant: str | None = None,
+        columns: Sequence[str] = COLUMNS,
     ) -> Iterator["pa.RecordBatch"]:
-        """Yield the signals of the decisions made from `since` on and before `until`, oldest first.
+        """Yield the signals of the decisions made from `since` on and before `until`, or some columns of them, oldest first.
 
         Raises:
             StoreUnavailable: the database cannot be read.
         """
         import pyarrow as pa
 
-        wanted = sa.select(*(col(getattr(Signal, name)) for name in COLUMNS)).order_by(col(Signal.created_at), col(Signal.signal_id))
+        wanted = sa.select(*(col(getattr(Signal, name)) for name in columns)).order_by(col(Signal.created_at), col(Signal.signal_id))
         for condition in _conditions(since=since, until=until, tenant=tenant):
             wanted = wanted.where(condition)
-        layout = schema()
+        layout = pa.schema([schema().field(name) for name in columns])
         with self._opened() as engine, engine.connect() as connection:
             rows = connection.execution_options(yield_per=ROWS).execute(wanted)
             for part in rows.partitions():
-                columns = zip(*part, strict=True)
-                yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, layout, strict=True)], schema=layout)
+                values = zip(*part, strict=True)
+                yield pa.record_batch([pa.array(of, f.type) for of, f in zip(values, layout, strict=True)], schema=layout)
 
     def received(self, *, since: datetime | None = None) -> Iterator["pa.RecordBatch"]:
         """Yield the signals that were received from an instant on, with the columns of `batches`, oldest first.

@@ -23,7 +23,7 @@ import numpy as np
 from rich.console import Console
 
 from optimizers.dataset import read_rows
-from optimizers.observations import observe
+from optimizers.observations import COLUMNS, observe
 from optimizers.scrub import Scrubber
 from optimizers.snapshot import build_snapshot
 from service.adapters.signal_log import SignalLog
@@ -131,7 +131,8 @@ def _plain(value: object) -> object:
 def _build(url: str) -> None:
     started, scrub = time.monotonic(), Scrubber()
     with tempfile.TemporaryDirectory(dir=ROOT / "var") as folder:
-        made = build_snapshot(observe(SignalLog(url).batches(), scrub), read_rows(ROOT / "datasets/seed"), frozenset(), scrub)
+        logged = observe(SignalLog(url).batches(columns=COLUMNS), scrub)
+        made = build_snapshot(logged, read_rows(ROOT / "datasets/seed"), frozenset(), scrub)
         manifest = made.write(Path(folder))
     found = {
         "seconds": time.monotonic() - started,
