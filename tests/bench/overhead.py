@@ -1,9 +1,9 @@
 """What Pointsman costs a request, beside two other orchestrators: `make bench-dispatch`, on a quiet machine.
 
 Agents answer at once, every commit is durable, the load is an open-loop Poisson process from a process of its own, questions have about
-twenty tokens. Prints: the stages' times; latency at a steady rate, the systems in turn within one run; throughput at saturation. The
-other orchestrators' models are scripted and take no time, while Pointsman decides for real; so it is also shown with the caller's own
-intent, which it then takes as it is.
+twenty tokens. Prints: the stages' times; latency at a steady rate, the systems in turn within one run; throughput at saturation. `bare`
+encodes, calls an agent and commits, and nothing else: what the machine can do at the moment. The other orchestrators' models are scripted
+and take no time, while Pointsman decides for real; so it is also shown with the caller's own intent, which it then takes as it is.
 """
 
 import argparse
@@ -67,7 +67,9 @@ def _systems(given: argparse.Namespace, agents: str, folder: str) -> list[System
         database = {"POINTSMAN_DATABASE_URL": f"sqlite:///{folder}/{file_name(name)}.db"}
         return System(name, [*serve, "--port", str(port), *more], port, pointsman | database, intent, SETTLE_SECONDS)
 
-    systems = [ours("pointsman"), ours("pointsman, caller's intent", intent=True), ours(TWO_WORKERS, "--workers", "2")]
+    port = free_port()
+    bare = System("bare", [sys.executable, "-m", "tests.bench.bare", str(port), agents, folder], port, {})
+    systems = [bare, ours("pointsman"), ours("pointsman, caller's intent", intent=True), ours(TWO_WORKERS, "--workers", "2")]
     for kind, name in (("langgraph", "langgraph-supervisor"), ("squad", "agent-squad")) if given.peers else ():
         port = free_port()
         systems.append(
