@@ -1,7 +1,7 @@
 """The least that a routed request costs: encode its text, call one agent over HTTP, commit one row.
 
-`python -m tests.bench.bare PORT AGENTS_URL FOLDER`. The same entry, encoder, agents and disk as Pointsman in the same run; nothing is decided, checked, bounded or measured. How fast the
-machine is at the moment shows here, so what Pointsman costs can be said as a multiple of it.
+`python -m tests.bench.bare PORT AGENTS_URL FOLDER`. The same entry, encoder, agents and disk as Pointsman in the same run; nothing is
+decided, checked, bounded or measured. How fast the machine is at the moment shows here, so what Pointsman costs can be said as a multiple.
 """
 
 import asyncio
