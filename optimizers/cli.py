@@ -105,11 +105,14 @@ def optimize(
             wish = wish_of(signature)
         except CannotBeOptimized as exc:
             raise _exit(str(exc)) from exc
-        if not dry_run:
+
+        def make_first() -> None:
             if (seed_set or SEED_SET).exists() and find_champion(settings.mlflow_uri) is None:
                 err.print("There is no champion to challenge yet; fitting the first router version.", highlight=False)
                 _show(err, *_bootstrap(settings, seed_set or SEED_SET, golden, risk_target, promote=False))
-            improve_one(settings, order, signature, wish, as_json=as_json)
+
+        if not dry_run:
+            improve_one(settings, order, signature, wish, make_first, as_json=as_json)
         elif wish is not None:
             estimate_one(settings, order, wish, as_json=as_json)
         else:

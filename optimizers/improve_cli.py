@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 out, err = Console(), Console(stderr=True)
 
 
-def improve_one(settings: Settings, order: Order, signature: str, wish: Wish | None, *, as_json: bool) -> None:
-    """Make one signature better, and show what came of it.
+def improve_one(
+    settings: Settings, order: Order, signature: str, wish: Wish | None, make_first: Callable[[], None], *, as_json: bool
+) -> None:
+    """Make one signature better, and show what came of it; `make_first` makes the first router version where there is none.
 
     Raises:
         typer.Exit: with 2 data or set-up cannot be used; with 1 another job is at work, the LM failed, or the champion changed.
     """
     with _alone(settings, f"optimize --signature {signature}"):
+        make_first()
         improved = improve(settings, order, wish, err)
     if as_json:
         out.print_json(data=improved.as_json())
