@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from optimizers.progress import shown
 from service.errors import ConfigurationError
 from service.settings import read_settings
+from service.terminal import terminal
 
 if TYPE_CHECKING:
     from optimizers.bench import Benchmark, Figures
 
 app = typer.Typer(help="Measure understanding on labelled files.", no_args_is_help=True, rich_markup_mode="markdown")
-out, err = Console(), Console(stderr=True)
+out, err = terminal(), terminal(stderr=True)
 FILE = {"exists": True, "readable": True}
 STDOUT = Path("-")
 SHOWN_CONFUSIONS = 5

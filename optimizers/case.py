@@ -1,9 +1,13 @@
 """The case that a challenger is made for: the champion, what is known, and what it will be tried on. The same for every optimizer."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
 
-from optimizers.dataset import Row, read_rows
+from optimizers.dataset import Row, hash_rows, read_rows
 from optimizers.evidence import learn_from
 from optimizers.job import SEED, require_apart, require_known
 from optimizers.observations import COLUMNS, Observed, observe
@@ -21,7 +25,7 @@ from service.routing.encoder import Encoder
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """A champion and the evidence.
 
@@ -39,6 +43,14 @@ class Case:
     dataset: Snapshot
     seen: frozenset[str]
     serves: Mapping[str, str]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A SHA-256 of everything that decides what comes of fitting a student and of its hearing: the same case ends the same way."""
+        described = {intent.name: intent.description for intent in self.catalog.intents}
+        order = [self.order.rules.model_dump(mode="json"), self.order.risk_target, described, self.serves, version("pointsman")]
+        data = [self.champion.number, self.dataset.digest, hash_rows(self.golden), sorted(self.seen)]
+        return hashlib.sha256(json.dumps([*data, *order], sort_keys=True).encode()).hexdigest()
 
     def fit(self, encoder: Encoder, progress: Progress) -> Fit:
         """Fit a student on everything that is known."""

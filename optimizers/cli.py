@@ -1,6 +1,7 @@
 """`optimize ...`: make router versions. Exit codes: 0 done; 1 it could not be done; 2 wrong usage or data."""
 
 import os
+import signal
 import sys
 import time
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from service.errors import ConfigurationError
 from service.routing.encoder_file import NAME
 from service.routing.student import Student
 from service.settings import Settings, read_settings
+from service.terminal import terminal
 from signatures.artifact import STUDENT
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 SEED_SET = Path("datasets/seed")
 GOLDEN = Path("datasets/golden/test.jsonl")
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-out, err = Console(), Console(stderr=True)
+out, err = terminal(), terminal(stderr=True)
 
 
 @app.command(
@@ -76,7 +78,10 @@ def optimize(
     auto: Annotated[str, typer.Option(help="How long an LM's programs are searched: light, medium or heavy.")] = "light",
     budget_calls: Annotated[int | None, typer.Option(min=1, help="Most calls of the LM, for each signature.")] = None,
     budget_usd: Annotated[float | None, typer.Option(min=0.0, help="Most that the LM may cost, by LiteLLM's price list.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask nobody: say how many calls it needs, and what they cost.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Ask no LM: say how many calls it needs, and what they cost. Takes minutes: the student is fitted."),
+    ] = False,
     risk_target: Annotated[float, typer.Option(min=0.001, max=0.5, help="Largest share of errors where the student acts alone.")] = 0.02,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
@@ -116,7 +121,10 @@ def optimize(
         elif wish is not None:
             estimate_one(settings, order, wish, as_json=as_json)
         else:
-            raise _exit("--dry-run says what an LM would be asked. The student asks nobody.")
+            raise _exit(
+                "--dry-run says what an LM would be asked. The student asks nobody. Name an LM, which needs no key for this: "
+                "--lm openai/gpt-5-mini"
+            )
         return
     if if_missing and (champion := find_champion(settings.mlflow_uri)) is not None:
         if Student.is_current(champion.folder / STUDENT, NAME if settings.encoder is None else None):
@@ -250,7 +258,8 @@ def _exit(message: str) -> typer.Exit:
 
 
 def main() -> None:
-    """Run the program."""
+    """Run the program. SIGTERM ends it as an error would: what it holds, a lease and the request that it was at, is given back."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(app())
 
 

@@ -1,6 +1,7 @@
 """Shows on a terminal what the court made of a challenger."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -8,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from optimizers.ruling import Found, Ruling, Verdict
+from service.adapters.mlflow_registry import REPORT, MlflowRegistry
 
 if TYPE_CHECKING:
     from optimizers.routing_job import Hearing
@@ -20,14 +22,32 @@ WHAT_NOW = {
     Ruling.WAIT: "The champion stays until the evidence is complete.",
 }
 
+LEFT_SINCE = "It was champion, and was left since. To make it champion again: pointsman routers promote {0.challenger}"
+
+
+def report_of(registry: MlflowRegistry, number: str) -> Path | None:
+    """Return where the page about a version lies on this machine, or None where it has none."""
+    return registry.fetch_artifact(registry.run_of(number), REPORT)
+
 
 def show_hearing(out: Console, heard: "Hearing", seconds: float) -> None:
     """Print what was learned from, and the verdict."""
+    if heard.repeated:
+        number = heard.version.number
+        said = f"Nothing is new since version {number} was made: the same data, champion and rules. Nothing was fitted; its verdict stands."
+        out.print(said, highlight=False, soft_wrap=True)
+    else:
+        out.print(_learned_from(heard, seconds), highlight=False, soft_wrap=True)
+    show_verdict(out, heard.verdict, repeated=heard.repeated)
+    if heard.report is not None:
+        out.print(f"Report: {heard.report}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _learned_from(heard: "Hearing", seconds: float) -> str:
     data = heard.dataset
     learned = f"{data['labelled']} labelled requests and {_total(data['observations'])} observations of logged ones"
-    left_out = f"{_total(data['left_out'])} signals teach nothing"
-    out.print(f"Router version {heard.version.number}, from {learned} ({left_out}), {seconds:.0f} s", highlight=False, soft_wrap=True)
-    show_verdict(out, heard.verdict)
+    left_out = f"{_total(data['left_out'])} signals left out{_reasons(data['left_out'])}"
+    return f"Router version {heard.version.number}, from {learned} ({left_out}), {seconds:.0f} s"
 
 
 def show_search(out: Console, searched: "Searched") -> None:
@@ -47,15 +67,20 @@ def show_search(out: Console, searched: "Searched") -> None:
         out.print(f"The search ended early: {searched.ended_early}.", highlight=False, soft_wrap=True)
 
 
-def show_verdict(out: Console, verdict: Verdict) -> None:
-    """Print each step's finding and the ruling."""
+def show_verdict(out: Console, verdict: Verdict, *, repeated: bool = False) -> None:
+    """Print each step's finding and the ruling; `repeated`: it was carried out long ago."""
     table = Table(title=f"Version {verdict.challenger} against {verdict.champion or 'none'}", title_justify="left")
     for heading in ("step", "counts", "found", "because"):
         table.add_column(heading)
     for finding in verdict.findings:
         table.add_row(finding.step.value, verdict.rules.weight(finding.step).value, MARKS[finding.found], escape(finding.reason))
     out.print(table)
-    out.print(f"{verdict.ruling.value}: {verdict.reason} {WHAT_NOW[verdict.ruling]}", highlight=False, markup=False, soft_wrap=True)
+    now = LEFT_SINCE.format(verdict) if repeated and verdict.ruling is Ruling.PROMOTE else WHAT_NOW[verdict.ruling]
+    out.print(f"{verdict.ruling.value}: {verdict.reason} {now}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _reasons(counts: object) -> str:
+    return ": " + ", ".join(f"{reason} {n}" for reason, n in counts.items()) if isinstance(counts, Mapping) and counts else ""
 
 
 def _total(counts: object) -> int:

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -15,6 +14,7 @@ from optimizers.order import CANNOT, NotDone, Order, Wish
 from optimizers.programs_cli import estimate
 from service.contracts.optimization import OptimizationRequest, RequestStatus
 from service.settings import Settings
+from service.terminal import terminal
 
 if TYPE_CHECKING:
     from optimizers.routing_job import Hearing
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from service.adapters.job_lease import Lease
     from service.adapters.optimization_jobs import OptimizationJobs
 
-out, err = Console(), Console(stderr=True)
+out, err = terminal(), terminal(stderr=True)
 
 
 def improve_one(

@@ -13,7 +13,7 @@ from optimizers.policy import fit_policy, read_held_out
 from optimizers.several import fit_several
 from optimizers.snapshot import DATASET, Snapshot, labelled_only
 from optimizers.student import fit
-from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, MlflowRegistry, RegisteredVersion, UsedDataset
+from service.adapters.mlflow_registry import CASE, CHALLENGER, CHAMPION, MlflowRegistry, RegisteredVersion, UsedDataset
 from service.adapters.router_source import remember
 from service.catalog.coverage import name_some, without_examples
 from service.contracts.model import JsonObject
@@ -135,8 +135,12 @@ def register(
     job: str,
     parent: str | None,
     promote: bool,
+    case: str | None = None,
 ) -> tuple[RegisteredVersion, str]:
-    """Write a router version with the dataset that it was made from, register it, and return it with its alias."""
+    """Write a router version with the dataset that it was made from, register it, and return it with its alias.
+
+    `case` is the fingerprint of what it was made from and is judged by, where the same would come of the same again.
+    """
     manifest = Manifest(
         label_set=made.student.labels,
         adapter="json",
@@ -156,7 +160,7 @@ def register(
         write_version(folder, manifest, student=student, policy=made.policy.model_dump(mode="json"), programs=made.programs)
         used = UsedDataset(dataset.digest, DATASET, json.dumps(dataset.write(data)))
         params = {"job": job, "data_hash": manifest.data_hash, "seed": str(SEED), "labels": str(len(made.student.labels))}
-        params |= {"parent": parent} if parent is not None else {}
+        params |= {name: text for name, text in (("parent", parent), (CASE, case)) if text is not None}
         values = {name: f.value for name, f in figures.items()}
         registered = registry.register(folder, params=params, metrics=values, promote=promote, attached={DATASET: data}, dataset=used)
     champion = registry.champion()

@@ -58,7 +58,7 @@ def is_gone(holder: str) -> bool:
 def _place() -> str:
     """Return the name of this machine, with that of the process namespace, where the system has any: containers number anew."""
     with suppress(OSError):
-        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+        return f"{socket.gethostname()}/{os.readlink('/proc/self/ns/pid').strip('pid:[]')}"
     return socket.gethostname()
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from optimizers.bench_cli import check_writable
 from optimizers.progress import shown
@@ -17,12 +16,13 @@ from service.adapters.router_source import NO_CHAMPION, RouterSource
 from service.adapters.signal_log import SignalLog
 from service.errors import ConfigurationError, StoreUnavailable
 from service.settings import Settings, read_settings
+from service.terminal import terminal
 
 if TYPE_CHECKING:
     from optimizers.replay_log import Requests
     from optimizers.replayed import Replay
 
-out, err = Console(), Console(stderr=True)
+out, err = terminal(), terminal(stderr=True)
 ALIASES = (CHAMPION, CHALLENGER, PREVIOUS)
 VERSION = "A number of `pointsman routers list`, or champion, challenger or previous."
 MOST = 50_000

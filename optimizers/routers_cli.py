@@ -7,14 +7,10 @@ from typing import Annotated, TypeVar
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 from rich.table import Table
 
-from optimizers.hearing import show_verdict
+from optimizers.hearing import report_of, show_verdict
 from optimizers.prompt_diff import diff_programs
-from optimizers.regions import live_regions
-from optimizers.regions_cli import as_json as regions_as_json
-from optimizers.regions_cli import show_regions, write_regions
 from optimizers.ruling import Verdict
 from service.adapters.mlflow_registry import ROLLED_BACK, ListedVersion, MlflowRegistry, RegisteredVersion
 from service.adapters.region_log import RegionLog
@@ -23,10 +19,11 @@ from service.errors import ConfigurationError, StoreUnavailable
 from service.routing.policy import Policy
 from service.routing.regions import total
 from service.settings import read_settings
+from service.terminal import terminal
 from signatures.artifact import ArtifactError, RouterVersion, read_version
 
 app = typer.Typer(help="Router versions: list, show, compare, promote, go back.", no_args_is_help=True, rich_markup_mode="markdown")
-out, err = Console(), Console(stderr=True)
+out, err = terminal(), terminal(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Number = Annotated[str, typer.Argument(metavar="VERSION", help="A number of `pointsman routers list`.")]
 T = TypeVar("T")
@@ -86,6 +83,9 @@ def show(number: Number, as_json: JsonFlag = False) -> None:
     out.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     if verdict is not None:
         show_verdict(out, verdict)
+    report = _or_exit(lambda: report_of(registry, number))
+    if report is not None:
+        out.print(f"Report: {report}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command(no_args_is_help=True, epilog="Example: `pointsman routers diff 2 3`")
@@ -127,6 +127,9 @@ def regions(
     as_json: JsonFlag = False,
 ) -> None:
     """Show where the student answers without the LM, how often the LM agrees, what that saves, and what was given back."""
+    from optimizers import regions_cli  # matplotlib and scikit-learn take seconds to import
+    from optimizers.regions import live_regions
+
     registry, _ = _registry()
     found = number or _or_exit(registry.champion_number)
     if found is None:
@@ -138,13 +141,13 @@ def regions(
     shown, whole = live_regions(tallies, policy, given_back), total(tallies)
     if html is not None:
         try:
-            write_regions(html, found, policy, shown, whole)
+            regions_cli.write_regions(html, found, policy, shown, whole)
         except OSError as exc:
             raise _exit(f"{html} cannot be written: {exc.strerror}.") from exc
     if as_json:
-        out.print_json(data=regions_as_json(found, policy, shown, whole))
+        out.print_json(data=regions_cli.as_json(found, policy, shown, whole))
     else:
-        show_regions(out, found, policy, shown, whole)
+        regions_cli.show_regions(out, found, policy, shown, whole)
 
 
 def _differences(old: RouterVersion, new: RouterVersion) -> list[str]:

@@ -6,6 +6,7 @@ Each step takes and returns data; what was fitted on never tests, and the test i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow.compute as pc
 
@@ -14,6 +15,7 @@ from optimizers.case import Case, Progress, open_case
 from optimizers.counterfactual import estimate_challenger
 from optimizers.court import Comparison, judge_integrity, judge_off_policy, judge_test, rule
 from optimizers.evaluate import Figure
+from optimizers.hearing import report_of
 from optimizers.job import Made, register
 from optimizers.off_policy import OffPolicy
 from optimizers.order import NotDone, Order
@@ -24,7 +26,7 @@ from optimizers.search_watch import Searched
 from optimizers.several import fit_several
 from optimizers.student import Fit
 from optimizers.trial import Routing, hold
-from service.adapters.mlflow_registry import REPORT, VERDICT, RegisteredVersion
+from service.adapters.mlflow_registry import CASE, REPORT, VERDICT, RegisteredVersion
 from service.adapters.router_source import RouterSource, remember
 from service.catalog.model import Catalog
 from service.contracts.model import JsonObject
@@ -39,19 +41,28 @@ MOST_LOOKED_BACK = 20_000  # observations whose rewards are looked at, the lates
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """A challenger and what the court made of it."""
+    """A challenger and what the court made of it.
+
+    Attributes:
+        report: the page about it, on this machine.
+        repeated: it is an earlier run's, and nothing is new since.
+    """
 
     champion: str
     version: RegisteredVersion
     dataset: JsonObject
     figures: Mapping[str, Figure]
     verdict: Verdict
+    report: Path | None = None
+    repeated: bool = False
 
     def as_json(self) -> JsonObject:
         """Return it for programs."""
         return {
             "champion": self.champion,
             "version": self.version.number,
+            "repeated": self.repeated,
+            "report": str(self.report) if self.report is not None else None,
             "ruling": self.verdict.ruling.value,
             "reason": self.verdict.reason,
             "figures": {name: {"value": f.value, "low": f.low, "high": f.high, "n": f.n} for name, f in self.figures.items()},
@@ -63,9 +74,14 @@ class Hearing:
 def optimize_routing(order: Order, encoder: Encoder, catalog: Catalog, progress: Progress) -> Hearing:
     """Fit a challenger on everything that is known, register it, and let the court decide; it is promoted if the court says so.
 
+    Where nothing is new since an earlier run, that one's hearing is returned: the same again would be tried on the same test again.
+
     Raises: as `optimizers.case.open_case`, and `hear`.
     """
     case = open_case(order, catalog, progress)
+    earlier = _heard_already(case)
+    if earlier is not None:
+        return earlier
     fitted = case.fit(encoder, progress)
     progress("fitting the policy")
     held_out = read_held_out(fitted)
@@ -74,7 +90,14 @@ def optimize_routing(order: Order, encoder: Encoder, catalog: Catalog, progress:
     progress("registering the challenger")
     made = Made(fitted.student, policy, fitted.rows, {}, None)
     challenger, _ = register(
-        made, figures, case.dataset, mlflow_uri=order.mlflow_uri, job="routing", parent=case.champion.number, promote=False
+        made,
+        figures,
+        case.dataset,
+        mlflow_uri=order.mlflow_uri,
+        job="routing",
+        parent=case.champion.number,
+        promote=False,
+        case=case.fingerprint,
     )
     progress("the court: trying the challenger against the champion")
     compared = _compare(case, fitted, Routing(fitted.student, policy, case.serves))
@@ -118,7 +141,20 @@ def hear(
     if verdict.ruling is Ruling.PROMOTE:
         case.registry.promote(challenger.number, over=case.champion.number)
         remember(order.mlflow_uri, challenger)
-    return Hearing(case.champion.number, challenger, dataset, figures, verdict)
+    return Hearing(case.champion.number, challenger, dataset, figures, verdict, report_of(case.registry, challenger.number))
+
+
+def _heard_already(case: Case) -> Hearing | None:
+    """Return the hearing of the challenger that an earlier run made of the same case; None where there is none, or it was not ended."""
+    number = next((one.number for one in case.registry.versions() if one.params.get(CASE) == case.fingerprint), None)
+    version = case.registry.version(number) if number is not None else None
+    text = case.registry.verdict(number) if number is not None else None
+    if version is None or text is None:
+        return None
+    figures = {name: Figure(m.value, m.low, m.high, m.n) for name, m in read_version(version.folder).manifest.metrics.items()}
+    verdict = Verdict.model_validate_json(text)
+    report = report_of(case.registry, version.number)
+    return Hearing(case.champion.number, version, case.dataset.manifest(), figures, verdict, report, repeated=True)
 
 
 def _compare(case: Case, fitted: Fit, challenger: Routing) -> Comparison | None:

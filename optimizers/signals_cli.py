@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
-from rich.console import Console
 
 from optimizers.progress import shown
 from service.adapters.signal_log import SignalLog, schema
 from service.contracts.caller import ANYONE
 from service.errors import ConfigurationError, StoreUnavailable
 from service.settings import read_settings
+from service.terminal import terminal
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 app = typer.Typer(help="What was logged for training: export, delete, prune.", no_args_is_help=True, rich_markup_mode="markdown")
-out, err = Console(), Console(stderr=True)
+out, err = terminal(), terminal(stderr=True)
 STDOUT = Path("-")
 Progress = Callable[[str], None]
 PERSONAL = ("query", "asked")

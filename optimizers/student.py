@@ -32,6 +32,7 @@ ROWS_TO_CHOOSE = 4_000  # settings are chosen on at most so many rows
 PARTS = 10  # that rows are held out in, where neither writers nor single texts can be
 
 Progress = Callable[[str], None]
+TOLD_AFTER = 1_000  # texts, as long as they are encoded: some ten seconds
 Indices = npt.NDArray[np.int64]
 
 
@@ -60,12 +61,14 @@ class Batch:
     targets: Indices
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[str, str]], labels: Sequence[str], encoder: Encoder) -> "Batch":
+    def of(cls, pairs: Sequence[tuple[str, str]], labels: Sequence[str], encoder: Encoder, progress: Progress = lambda _: None) -> "Batch":
         """Encode pairs of text and label."""
         column = {label: i for i, label in enumerate(labels)}
-        return cls(
-            tuple(encoder.encode_many([text for text, _ in pairs])), np.array([column.get(label, -1) for _, label in pairs], np.int64)
-        )
+        encodings: list[Encoding] = []
+        for start in range(0, len(pairs), TOLD_AFTER):
+            progress(f"encoding {len(pairs):,} texts: {start:,} done")
+            encodings += encoder.encode_many([text for text, _ in pairs[start : start + TOLD_AFTER]])
+        return cls(tuple(encodings), np.array([column.get(label, -1) for _, label in pairs], np.int64))
 
     @property
     def vectors(self) -> Matrix:
@@ -187,8 +190,8 @@ def fit(
     labels = tuple(sorted({*_labels(rows, need_two=not validation), *(logged.labels if logged else ())}))
     rows = _thin(rows, seed)
     words = {label: (descriptions or {}).get(label) or describe(label) for label in labels if label != OUT_OF_SCOPE}
-    progress(f"encoding {len(rows) + (len(logged.texts) if logged else 0)} texts")
-    own = Batch.of([*((r.text, r.label) for r in rows), *((text, "") for text in (logged.texts if logged else ()))], labels, encoder)
+    texts = [*((r.text, r.label) for r in rows), *((text, "") for text in (logged.texts if logged else ()))]
+    own = Batch.of(texts, labels, encoder, progress)
     names = Batch.of([(text, label) for label, text in words.items() if text], labels, encoder)
     given = Batch.of([(r.text, r.label) for r in validation], labels, encoder)
     folds = [] if validation else _folds(rows, own.targets[: len(rows)], seed)

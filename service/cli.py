@@ -28,6 +28,7 @@ from service.contracts.query import ConversationTurn, OrchestratorInput, ParsedQ
 from service.errors import ConfigurationError, PointsmanError
 from service.listening import require_free_port
 from service.settings import Settings, read_settings
+from service.terminal import terminal
 
 if TYPE_CHECKING:
     from service.contracts.decision import RouteDecision
@@ -41,7 +42,7 @@ app = typer.Typer(
 app.add_typer(bench_app, name="bench")
 app.add_typer(routers_app, name="routers")
 app.add_typer(signals_app, name="signals")
-out, err = Console(), Console(stderr=True)
+out, err = terminal(), terminal(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 T = TypeVar("T")
 

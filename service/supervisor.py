@@ -132,10 +132,10 @@ def show_answer(question: str, answer: Answer, console: Console) -> None:
     colour = {"success": "green", "partial": "yellow"}.get(answer["status"], "red")
     console.print(Panel(Markdown(answer["response_text"]), title=f"[bold]{_plain(question)}", border_style=colour, padding=(1, 2)))
     facts = Table.grid(padding=(0, 2))
-    facts.add_row(
-        "status", f"[{colour}]{answer['status']}[/], confidence {answer['response_confidence']:.2f}, {answer['total_latency_ms']} ms"
-    )
-    facts.add_row("route", f"{answer['action']}: {answer['intent'] or '-'} → {', '.join(answer['agents_dispatched']) or 'no agent'}")
+    sure = f", confidence {answer['response_confidence']:.2f}" if answer["agents_dispatched"] else ""
+    facts.add_row("status", f"[{colour}]{answer['status']}[/]{sure}, {answer['total_latency_ms']} ms")
+    read = f": {answer['intent']}" if answer["intent"] and answer["action"] != "refuse" else ""
+    facts.add_row("route", f"{answer['action']}{read} → {', '.join(answer['agents_dispatched']) or 'no agent'}")
     facts.add_row("decided by", f"rung {answer['rung']}, router version {answer['router_version']}")
     facts.add_row("receipt", f"GET /decisions/{answer['decision_id']}")
     for follow_up in answer["follow_up_suggestions"]:

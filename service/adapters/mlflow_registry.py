@@ -31,6 +31,7 @@ PROMOTED = "promoted_at"  # the tag that says when a version became champion
 VERDICT = "verdict.json"  # the artifact of its run that says why
 TAKEN_BACK, ROLLED_BACK = "taken_back", "rolled_back"  # rulings on a champion that was left: by the service, by a person
 LEFT = (TAKEN_BACK, ROLLED_BACK)
+CASE = "case"  # the parameter of a run that says what its version was made from and is judged by
 DIGEST = 36  # characters of a dataset's digest that MLflow keeps
 REPORT = "report.html"  # the same for people, with what led to it
 
@@ -343,7 +344,7 @@ class MlflowRegistry:
         """Log a version's folder as a run and register it.
 
         The first one gets the alias `champion`; later ones `challenger`, unless they are to be promoted at once. `attached` are further
-        folders or files of the run, by the name that they get there, such as the dataset.
+        folders of the run, by the name that they get there, such as the dataset.
         """
         client = self._client()
         from mlflow.exceptions import MlflowException
@@ -355,10 +356,7 @@ class MlflowRegistry:
             client.log_metric(run.info.run_id, name, value)
         client.log_artifacts(run.info.run_id, str(folder), ARTIFACT)
         for name, path in (attached or {}).items():
-            if path.is_dir():
-                client.log_artifacts(run.info.run_id, str(path), name)
-            else:
-                client.log_artifact(run.info.run_id, str(path))
+            client.log_artifacts(run.info.run_id, str(path), name)
         if dataset is not None:
             self._log_dataset(client, str(run.info.run_id), f"{run.info.artifact_uri}/{dataset.artifact}", dataset)
         try:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
-from sqlmodel import Session
+from sqlmodel import Session, select
 
 from service.adapters import job_lease
 from service.adapters.job_lease import Lease, LeaseLost, alone
@@ -60,9 +60,11 @@ class OptimizationJobs:
             job_lease.renew(session, lease, self.now())
 
     def release(self, lease: Lease) -> None:
-        """Give the lease back; a request that was taken under it and has not ended waits again."""
+        """Give the lease back; a request that was taken under it and has not ended waits again, and that attempt does not count."""
         with self._alone() as session:
             job_lease.release(session, lease)
+            for row in session.exec(select(Optimization).where(Optimization.lease == lease.token)).all():
+                row.status, row.lease, row.attempts = RequestStatus.PENDING.value, None, row.attempts - 1
 
     def claim(self, lease: Lease, before: datetime) -> OptimizationRequest | None:
         """Take the request whose turn it is, of those that were asked for and last tried before an instant; None: there is none.

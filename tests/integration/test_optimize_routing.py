@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -57,6 +59,20 @@ def test_a_log_becomes_a_challenger_with_a_verdict(folder: Path) -> None:
     assert done.stderr.count(" s] ") >= 6
 
 
+def test_where_nothing_is_new_nothing_is_fitted(folder: Path) -> None:
+    """The same data, champion and rules end the same way: each try on one test would be another chance to pass by chance."""
+    before = [one.number for one in registry(folder).versions()]
+    again = run(folder, "--signature", "routing", "--json")
+    told = run(folder, "--signature", "routing")
+    made: dict[str, Any] = json.loads(again.stdout)
+
+    assert (made["repeated"], made["version"] in before) == (True, True)
+    assert [one.number for one in registry(folder).versions()] == before
+    assert "choosing settings" not in again.stderr
+    assert f"Nothing is new since version {made['version']}" in told.stdout
+    assert Path(made["report"]).read_text().startswith("<!doctype html>")
+
+
 def test_where_there_is_nothing_yet_the_first_router_is_made_and_challenged(tmp_path: Path) -> None:
     """One command on a fresh clone: a champion, a registered challenger, a verdict and a report; nobody serves what is no better."""
     open_office(tmp_path)
@@ -87,18 +103,19 @@ def test_what_was_received_teaches_and_does_not_judge(folder: Path) -> None:
 
 
 def test_what_was_asked_for_is_carried_out_and_its_signals_are_learned_from(folder: Path) -> None:
-    """Killed at it, and taken again; the version is made of the log and of what was received."""
+    """Ended at it, killed at it, and taken again; the version is made of the log and of what was received."""
     asked = asyncio.run(ask_for(folder, synthesis="high", routing="low"))
-    command = [sys.executable, "-m", "optimizers.cli", "--pending"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        while "reading the signals" not in process.stderr.readline():
-            assert process.poll() is None
+    with at_work(folder) as process:
+        process.terminate()
+        ended = process.wait(60)
+    given_back = asyncio.run(standing(folder, asked["routing"]))
+    with at_work(folder) as process:
         refused = run(folder, "--signature", "routing")
         process.kill()
 
     done = run(folder, "--pending", "--json")
 
+    assert (ended, given_back) == (128 + signal.SIGTERM, ("pending", 0))
     assert (refused.returncode, "`optimize --pending` on " in refused.stderr) == (1, True), refused.stderr
     assert done.returncode == 0, done.stderr
     (made,) = json.loads(done.stdout)["requests"]
@@ -107,6 +124,27 @@ def test_what_was_asked_for_is_carried_out_and_its_signals_are_learned_from(fold
     manifest = json.loads(registry(folder).read_artifact(new.run_id, "dataset/manifest.json") or "{}")
     assert sum(manifest["observations"].values()) == 340
     assert new.ruling == made["ruling"]
+
+
+@contextmanager
+def at_work(folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Start to carry out what was asked for, and wait until it is at it."""
+    command = [sys.executable, "-m", "optimizers.cli", "--pending"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "reading the signals" not in process.stderr.readline():
+            assert process.poll() is None
+        yield process
+
+
+async def standing(folder: Path, request_id: str) -> tuple[str, int]:
+    """Return where a request stands, and how often it was tried."""
+    store = SqlStore(f"sqlite:///{folder}/var/pointsman.db")
+    await store.open()
+    found = await store.request("acme", UUID(request_id))
+    await store.close()
+    assert found is not None
+    return found.status.value, found.attempts
 
 
 async def ask_for(folder: Path, **priorities: str) -> dict[str, str]:

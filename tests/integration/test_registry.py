@@ -22,8 +22,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> MlflowRegistry:
     for name in ("one", "two", "three"):
         (folder / name).mkdir()
         (folder / name / "content.txt").write_text(name)
-        (folder / f"{name}.json").write_text("{}")
-        attached = {"data": folder / name, "note": folder / f"{name}.json"}
+        attached = {"data": folder / name}
         registry.register(folder / name, params={"job": name}, metrics={"accuracy": 0.5}, promote=False, attached=attached)
     return registry
 
@@ -158,7 +157,6 @@ def test_a_verdict_stays_with_its_version(registry: MlflowRegistry) -> None:
 
     assert (two.ruling, registry.verdict("2"), registry.verdict("1")) == ("reject", '{"a": 2}', None)
     assert registry.read_artifact(two.run_id, "data/content.txt") == "two"
-    assert registry.read_artifact(two.run_id, "two.json") == "{}"
 
 
 def test_what_is_not_there_is_named(registry: MlflowRegistry, tmp_path: Path) -> None:

@@ -112,6 +112,17 @@ def test_the_service_does_not_configure_dspy_globally() -> None:
     assert [name for name, function in calls if function in {"dspy.configure", "dspy.settings.configure"}] == []
 
 
+@pytest.mark.parametrize("program", ["service.cli", "optimizers.cli"])
+def test_commands_start_without_what_takes_seconds_to_import(program: str) -> None:
+    """`--help`, and a question to a running service, need none of it, nor does the memory of a service."""
+    slow = ("sklearn", "scipy.stats", "matplotlib", "pandas", "mlflow", "dspy", "litellm", "pyarrow")
+    code = f"import sys, {program}; print([name for name in {slow} if name in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.strip() == "[]"
+
+
 def test_no_assertion_guards_the_running_service() -> None:
     """`python -O` takes assertions out."""
     nodes = ((name, node) for name, module in SOURCES.items() for node in ast.walk(module))

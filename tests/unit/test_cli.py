@@ -1,11 +1,16 @@
 """What the command line reads before it asks anybody."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from service.cli import _turn, app
 from service.contracts.query import ConversationTurn
+from service.terminal import WIDE
 
 
 @pytest.mark.parametrize(
@@ -36,3 +41,14 @@ def test_history_that_cannot_be_read_is_wrong_usage(command: str) -> None:
 
     assert done.exit_code == 2
     assert "--history" in done.output
+
+
+@pytest.mark.parametrize(("environment", "width"), [({}, WIDE), ({"COLUMNS": "60"}, 60)], ids=["a pipe", "somebody says how wide"])
+def test_a_table_in_a_pipe_is_not_cut(environment: dict[str, str], width: int) -> None:
+    """Rich takes 80 columns where it cannot know."""
+    code = "from service.terminal import terminal; print(terminal().width, terminal(stderr=True).width)"
+    unset = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=unset | environment)
+
+    assert done.stdout.split() == [str(width)] * 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from optimizers.lease import held, is_gone
+from optimizers.lease import _place, held, is_gone
 from service.adapters.job_lease import LeaseTaken
 from service.adapters.optimization_jobs import OptimizationJobs
 
@@ -43,8 +43,8 @@ def test_a_job_that_is_at_it_is_not_disturbed(jobs: OptimizationJobs) -> None:
 @pytest.mark.parametrize(
     "holder",
     [
-        f"`optimize` on {socket.gethostname()} pid:[4026530000] (process 999999999)",
-        "`optimize` on another-machine pid:[4026531836] (process 999999999)",
+        f"`optimize` on {socket.gethostname()}/4026530000 (process 999999999)",
+        "`optimize` on another-machine/4026531836 (process 999999999)",
         "somebody",
     ],
     ids=["another container", "another machine", "no process"],
@@ -56,5 +56,5 @@ def test_of_others_nobody_here_can_tell(holder: str) -> None:
 
 def test_this_process_is_not_gone(jobs: OptimizationJobs) -> None:
     """As it is written down."""
-    assert not is_gone(f"`optimize` on {socket.gethostname()} {os.readlink('/proc/self/ns/pid')} (process {os.getpid()})")
-    assert is_gone(f"`optimize` on {socket.gethostname()} {os.readlink('/proc/self/ns/pid')} (process 999999999)")
+    assert not is_gone(f"`optimize` on {_place()} (process {os.getpid()})")
+    assert is_gone(f"`optimize` on {_place()} (process 999999999)")

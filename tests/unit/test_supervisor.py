@@ -40,6 +40,15 @@ def shown(question: str = "Did it [bold]work[/bold]?", **changes: Any) -> str:
     return file.getvalue()
 
 
+def test_a_refusal_names_no_intent_and_no_confidence() -> None:
+    """Neither was acted on, and they would read as if something were sure."""
+    refused = shown(status="failed", action="refuse", intent="explanation", agents_dispatched=[], response_confidence=1.0)
+
+    assert "refuse → no agent" in refused
+    assert "confidence" not in refused
+    assert "success, confidence 0.87" in shown()
+
+
 @pytest.mark.parametrize(
     ("host", "url"),
     [
@@ -142,7 +151,7 @@ def test_an_answer_without_agent_or_intent_is_shown_too(status: str) -> None:
     """A refusal or a greeting has neither."""
     text = shown(status=status, intent=None, agents_dispatched=[], warnings=[], follow_up_suggestions=[])
 
-    assert "dispatch: - → no agent" in text
+    assert "dispatch → no agent" in text
 
 
 async def a_child(code: str) -> asyncio.subprocess.Process:
