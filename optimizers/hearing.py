@@ -22,8 +22,6 @@ WHAT_NOW = {
     Ruling.WAIT: "The champion stays until the evidence is complete.",
 }
 
-LEFT_SINCE = "It was champion, and was left since. To make it champion again: pointsman routers promote {0.challenger}"
-
 
 def report_of(registry: MlflowRegistry, number: str) -> Path | None:
     """Return where the page about a version lies on this machine, or None where it has none."""
@@ -38,7 +36,7 @@ def show_hearing(out: Console, heard: "Hearing", seconds: float) -> None:
         out.print(said, highlight=False, soft_wrap=True)
     else:
         out.print(_learned_from(heard, seconds), highlight=False, soft_wrap=True)
-    show_verdict(out, heard.verdict, repeated=heard.repeated)
+    show_verdict(out, heard.verdict)
     if heard.report is not None:
         out.print(f"Report: {heard.report}", highlight=False, markup=False, soft_wrap=True)
 
@@ -67,16 +65,15 @@ def show_search(out: Console, searched: "Searched") -> None:
         out.print(f"The search ended early: {searched.ended_early}.", highlight=False, soft_wrap=True)
 
 
-def show_verdict(out: Console, verdict: Verdict, *, repeated: bool = False) -> None:
-    """Print each step's finding and the ruling; `repeated`: it was carried out long ago."""
+def show_verdict(out: Console, verdict: Verdict) -> None:
+    """Print each step's finding and the ruling."""
     table = Table(title=f"Version {verdict.challenger} against {verdict.champion or 'none'}", title_justify="left")
     for heading in ("step", "counts", "found", "because"):
         table.add_column(heading)
     for finding in verdict.findings:
         table.add_row(finding.step.value, verdict.rules.weight(finding.step).value, MARKS[finding.found], escape(finding.reason))
     out.print(table)
-    now = LEFT_SINCE.format(verdict) if repeated and verdict.ruling is Ruling.PROMOTE else WHAT_NOW[verdict.ruling]
-    out.print(f"{verdict.ruling.value}: {verdict.reason} {now}", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"{verdict.ruling.value}: {verdict.reason} {WHAT_NOW[verdict.ruling]}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _reasons(counts: object) -> str:

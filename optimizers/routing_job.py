@@ -153,6 +153,9 @@ def _heard_already(case: Case) -> Hearing | None:
         return None
     figures = {name: Figure(m.value, m.low, m.high, m.n) for name, m in read_version(version.folder).manifest.metrics.items()}
     verdict = Verdict.model_validate_json(text)
+    if verdict.ruling is Ruling.PROMOTE:
+        left = f"It was champion and was left since. To make it champion all the same: pointsman routers promote {version.number}."
+        verdict = verdict.model_copy(update={"ruling": Ruling.REJECT, "reason": left})
     report = report_of(case.registry, version.number)
     return Hearing(case.champion.number, version, case.dataset.manifest(), figures, verdict, report, repeated=True)
 

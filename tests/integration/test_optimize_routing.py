@@ -20,7 +20,7 @@ import pytest
 from optimizers.case import open_case
 from optimizers.order import Order
 from optimizers.ruling import Rules
-from service.adapters.mlflow_registry import CHALLENGER, CHAMPION
+from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, VERDICT
 from service.adapters.sql_store import SqlStore
 from service.catalog.loader import load_catalog
 from service.contracts.optimization import OptimizationWish
@@ -65,12 +65,17 @@ def test_where_nothing_is_new_nothing_is_fitted(folder: Path) -> None:
     again = run(folder, "--signature", "routing", "--json")
     told = run(folder, "--signature", "routing")
     made: dict[str, Any] = json.loads(again.stdout)
+    promoted = {**made["verdict"], "ruling": "promote", "reason": "It is better."}
+    registry(folder).record(made["version"], "rolled_back", {VERDICT: json.dumps(promoted)})
+    left = run(folder, "--signature", "routing", "--json")
+    registry(folder).record(made["version"], made["ruling"], {VERDICT: json.dumps(made["verdict"])})
 
     assert (made["repeated"], made["version"] in before) == (True, True)
     assert [one.number for one in registry(folder).versions()] == before
     assert "choosing settings" not in again.stderr
     assert f"Nothing is new since version {made['version']}" in told.stdout
-    assert Path(made["report"]).read_text().startswith("<!doctype html>")
+    assert Path(made["report"]).read_text().lower().startswith("<!doctype html>")
+    assert (json.loads(left.stdout)["ruling"], "left since" in json.loads(left.stdout)["reason"]) == ("reject", True)
 
 
 def test_where_there_is_nothing_yet_the_first_router_is_made_and_challenged(tmp_path: Path) -> None:
@@ -195,15 +200,15 @@ def test_wrong_usage_is_told(folder: Path, arguments: tuple[str, ...], said: str
 
 def test_what_is_killed_at_any_moment_can_be_started_again(folder: Path) -> None:
     """Twice: the champion still serves, nothing is half registered, and the next run ends well."""
-    draws, before = random.Random(SEED), registry(folder).champion_number()
+    draws, before, fresh = random.Random(SEED), registry(folder).champion_number(), ("--signature", "routing", "--risk-target", "0.05")
     for _ in range(2):
-        command = [sys.executable, "-m", "optimizers.cli", "--signature", "routing"]
+        command = [sys.executable, "-m", "optimizers.cli", *fresh]
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(draws.uniform(1.0, 9.0))
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)
 
-    done = run(folder, "--signature", "routing", "--json")
+    done = run(folder, *fresh, "--json")
 
     assert done.returncode == 0, done.stderr
     listed = registry(folder).versions()
