@@ -92,6 +92,8 @@ def open_case(order: Order, catalog: Catalog, progress: Progress) -> Case:
     labelled, seen = data_of(registry, champion)
     labelled = read_rows(order.seed_set) if order.seed_set is not None else labelled
     golden = read_rows(order.golden) if order.golden is not None else []
+    if order.golden is not None and not golden:
+        raise ValueError(f"{order.golden} has no labelled requests.")
     if not labelled:
         raise ConfigurationError(f"Router version {champion.number} does not come with its labelled requests. Name them with --seed-set.")
     require_known([*labelled, *golden], catalog.intent)

@@ -1,15 +1,15 @@
 """`optimize ...`: make router versions. Exit codes: 0 done; 1 it could not be done; 2 wrong usage or data."""
 
+import math
 import os
 import signal
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
 from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
@@ -22,12 +22,13 @@ from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import CHAMPION_NOTE, recall, remember
 from service.catalog.coverage import say_described_only
 from service.catalog.loader import load_catalog
+from service.catalog.source import read_document
 from service.contracts.model import JsonObject
 from service.errors import ConfigurationError
 from service.routing.encoder_file import NAME
 from service.routing.student import Student
 from service.settings import Settings, read_settings
-from service.terminal import terminal
+from service.terminal import as_utc, run_program, terminal
 from signatures.artifact import STUDENT
 
 if TYPE_CHECKING:
@@ -94,6 +95,10 @@ def optimize(
         settings = read_settings()
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
+    if lm is not None and not lm.strip():
+        raise _exit("--lm names no LM. Say one, such as openai/gpt-5-mini, or leave it out.")
+    if budget_usd is not None and not math.isfinite(budget_usd):
+        raise _exit("--budget-usd is no amount. Leave it out where nothing is to be spared.")
     if lm is not None:
         settings = settings.model_copy(update={"lm": lm, "lm_light": None, "lm_strong": None})
     if signature is not None or pending:
@@ -177,7 +182,7 @@ def _order(
         risk_target=risk_target,
         seed_set=seed_set,
         golden=golden or (GOLDEN if seed_set is None and GOLDEN.is_file() and settings.catalog is None else None),
-        since=since.replace(tzinfo=UTC) if since is not None and since.tzinfo is None else since,
+        since=as_utc(since, "--since"),
     )
 
 
@@ -195,15 +200,16 @@ def _known(optimizer: str | None, auto: str, settings: Settings) -> tuple[str, A
 def _read_rules(path: Path | None) -> Rules:
     if path is None:
         return Rules()
+    if not path.is_file():
+        raise _exit(f"The rules {path} cannot be read: {'it is no file' if path.exists() else 'there is no such file'}.")
+    document = read_document(path.parent, path.name)
+    if document.problems:
+        raise _exit("The rules cannot be used. " + " ".join(map(str, document.problems)))
     try:
-        return Rules.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-    except OSError as exc:
-        raise _exit(f"The rules {path} cannot be read: {exc.strerror}.") from exc
-    except (yaml.YAMLError, UnicodeDecodeError) as exc:
-        raise _exit(f"The rules {path} are no YAML: {exc}") from exc
+        return Rules.model_validate(document.data)
     except ValidationError as exc:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in exc.errors())
-        raise _exit(f"The rules {path} cannot be used: {wrong}") from exc
+        wrong = "; ".join(f"{path.name}:{document.line(e['loc'])}: {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors())
+        raise _exit(f"The rules cannot be used. {wrong}") from exc
 
 
 def find_champion(mlflow_uri: str) -> RegisteredVersion | None:
@@ -260,7 +266,7 @@ def _exit(message: str) -> typer.Exit:
 def main() -> None:
     """Run the program. SIGTERM ends it as an error would: what it holds, a lease and the request that it was at, is given back."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(app())
+    run_program(app)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from optimizers.hearing import show_verdict
 from optimizers.improve import improve
 from optimizers.order import CANNOT, NotDone, Order, Wish
 from optimizers.programs_cli import estimate
+from service.adapters.sql_engine import normalise, require_there
 from service.contracts.optimization import OptimizationRequest, RequestStatus
 from service.settings import Settings
 from service.terminal import terminal
@@ -59,6 +60,10 @@ def carry_out_pending(settings: Settings, order: Order, wish_for: Callable[[str]
             improved.show(out)
         return improved.heard
 
+    try:
+        require_there(normalise(settings.database_url))
+    except CANNOT as exc:
+        raise _exit(str(exc), 2) from exc
     with _alone(settings, "optimize --pending") as (jobs, lease):
         tried = hear_again(settings)
         ended = carry_out(jobs, lease, work, most)

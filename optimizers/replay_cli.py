@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +16,7 @@ from service.adapters.router_source import NO_CHAMPION, RouterSource
 from service.adapters.signal_log import SignalLog
 from service.errors import ConfigurationError, StoreUnavailable
 from service.settings import Settings, read_settings
-from service.terminal import terminal
+from service.terminal import as_utc, terminal
 
 if TYPE_CHECKING:
     from optimizers.replay_log import Requests
@@ -47,7 +47,7 @@ def replay(
     """
     if html is not None:
         check_writable(html)
-    since, until = _utc(since), _utc(until) if until is not None else None
+    since, until = as_utc(since, "--since"), as_utc(until, "--until")
     if until is not None and until <= since:
         raise _exit("--until must be later than --since.")
     try:
@@ -134,10 +134,6 @@ def _require_some(requests: "Requests", since: datetime, until: datetime | None)
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in requests.left_out.items())
         raise ConfigurationError(f"No request {stretch} is decided by its text alone ({reasons}), so none can be replayed.")
     raise ConfigurationError(f"The log has no requests {stretch}. Say an earlier --since, or see where POINTSMAN_DATABASE_URL points.")
-
-
-def _utc(instant: datetime) -> datetime:
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant
 
 
 def _exit(message: str) -> typer.Exit:

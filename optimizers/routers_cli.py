@@ -1,6 +1,7 @@
 """`pointsman routers ...`: router versions, what the court made of them, which one serves. Exit codes: 0 done; 2 it cannot be."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -27,6 +28,7 @@ out, err = terminal(), terminal(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Number = Annotated[str, typer.Argument(metavar="VERSION", help="A number of `pointsman routers list`.")]
 T = TypeVar("T")
+NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 SHOWN_METRICS = ("cross_fitted_accuracy", "golden_accuracy")
 
 
@@ -102,6 +104,9 @@ def promote(number: Number) -> None:
     """Make a version champion, whatever the court says; the one before it is kept to go back to."""
     registry, uri = _registry()
     version, _ = _read(registry, number)
+    if _or_exit(registry.champion_number) == number:
+        out.print(f"Version {number} is champion already.", highlight=False)
+        return
     _or_exit(lambda: registry.promote(number))
     remember(uri, version)
     out.print(f"Version {number} is champion. To go back: pointsman routers rollback", highlight=False)
@@ -174,7 +179,7 @@ def _registry() -> tuple[MlflowRegistry, str]:
 
 
 def _read(registry: MlflowRegistry, number: str) -> tuple[RegisteredVersion, RouterVersion]:
-    version = _or_exit(lambda: registry.version(number)) if number.isdecimal() and number == str(int(number)) else None
+    version = _or_exit(lambda: registry.version(number)) if NUMBER.fullmatch(number) else None
     if version is None:
         raise _exit(f"There is no router version {number}. See: pointsman routers list")
     try:

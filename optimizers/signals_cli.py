@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from optimizers.progress import shown
-from service.adapters.signal_log import SignalLog, schema
+from service.adapters.signal_log import Deleted, SignalLog, schema
 from service.contracts.caller import ANYONE
 from service.errors import ConfigurationError, StoreUnavailable
 from service.settings import read_settings
-from service.terminal import terminal
+from service.terminal import as_utc, quiet_at_exit, replaced, terminal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,10 +58,14 @@ def export(
     try:
         log = SignalLog(read_settings().database_url)
         with shown(err) as progress:
-            batches = _clean(log.batches(since=_utc(since), until=_utc(until), tenant=tenant), raw)
-            count = _write_parquet(batches, file, progress) if chosen is Format.PARQUET else _write_lines(batches, file, progress)
+            batches = _clean(log.batches(since=as_utc(since, "--since"), until=as_utc(until, "--until"), tenant=tenant), raw)
+            with replaced(file) as part:
+                count = _write_parquet(batches, part, progress) if chosen is Format.PARQUET else _write_lines(batches, part, progress)
     except (ConfigurationError, StoreUnavailable) as exc:
         raise _exit(str(exc)) from exc
+    except BrokenPipeError:  # whoever reads has enough
+        quiet_at_exit()
+        return
     except OSError as exc:
         raise _exit(f"{file} cannot be written: {exc.strerror}.") from exc
     err.print(f"{count} signals written to {file}", highlight=False)
@@ -73,15 +77,23 @@ def delete(
     user: Annotated[str | None, typer.Option(help="A user id.")] = None,
     tenant: Annotated[str, typer.Option(help="Whose; without API keys there is one tenant.")] = ANYONE,
 ) -> None:
-    """Delete everything that is stored of a session or a user: receipts and signals. It cannot be undone."""
-    if (session is None) == (user is None):
+    """Delete everything that is stored of a session or a user: receipts and signals. It cannot be undone.
+
+    Signals that came with a request to optimize name no user: of a user go those of the sessions that had decisions here; delete others by
+    --session. Exit code 1: there was nothing.
+    """
+    if bool(session) == bool(user):
         raise _exit("Say either --session or --user.")
     try:
         gone = SignalLog(read_settings().database_url).delete(tenant=tenant, session_id=session, user_id=user)
     except (ConfigurationError, StoreUnavailable) as exc:
         raise _exit(str(exc)) from exc
+    if gone == Deleted(0, 0):
+        whose = f"session {session!r}" if session else f"user {user!r}"
+        out.print(f"Nothing is stored of {whose} of tenant {tenant!r} (--tenant). Nothing was deleted.", highlight=False, markup=False)
+        raise typer.Exit(1)
     kept = "Datasets of router versions made before hold their texts without ids (docs/learning.md)."
-    out.print(f"{gone} decisions and their signals deleted. {kept}", highlight=False, soft_wrap=True)
+    out.print(f"{_said(gone)} {kept}", highlight=False, soft_wrap=True)
 
 
 @app.command(no_args_is_help=True, epilog="Example, in a daily job: `pointsman signals prune --days 180`")
@@ -91,7 +103,7 @@ def prune(days: Annotated[int, typer.Option(min=1, help="Keep the signals of so 
         gone = SignalLog(read_settings().database_url).prune(datetime.now(UTC) - timedelta(days=days))
     except (ConfigurationError, StoreUnavailable) as exc:
         raise _exit(str(exc)) from exc
-    out.print(f"{gone} decisions and their signals deleted.", highlight=False)
+    out.print(_said(gone), highlight=False)
 
 
 def _clean(batches: "Iterator[pa.RecordBatch]", raw: bool) -> "Iterator[pa.RecordBatch]":
@@ -146,8 +158,8 @@ def _written(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def _utc(instant: datetime | None) -> datetime | None:
-    return instant.replace(tzinfo=UTC) if instant is not None and instant.tzinfo is None else instant
+def _said(gone: Deleted) -> str:
+    return f"Deleted: {gone.decisions} decisions with their signals, and {gone.received} signals that came with requests to optimize."
 
 
 def _exit(message: str) -> typer.Exit:

@@ -8,7 +8,6 @@ import asyncio
 import gc
 import json
 import signal
-import sys
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
@@ -28,7 +27,7 @@ from service.contracts.query import ConversationTurn, OrchestratorInput, ParsedQ
 from service.errors import ConfigurationError, PointsmanError
 from service.listening import require_free_port
 from service.settings import Settings, read_settings
-from service.terminal import terminal
+from service.terminal import run_program, terminal
 
 if TYPE_CHECKING:
     from service.contracts.decision import RouteDecision
@@ -244,7 +243,7 @@ def _exit(message: str) -> typer.Exit:
 
 def main() -> None:
     """Run the program."""
-    sys.exit(app())
+    run_program(app)
 
 
 if __name__ == "__main__":

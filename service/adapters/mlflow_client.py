@@ -106,6 +106,14 @@ def writes(method: Callable[Concatenate[Registry, P], T]) -> Callable[Concatenat
     return translated
 
 
+def log_dataset(client: "MlflowClient", run_id: str, *, name: str, digest: str, source: str, profile: str) -> None:
+    """Note in a run which dataset it was made from: an artifact of a run (`source`, JSON), and what it is in numbers (`profile`, JSON)."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    logged = Dataset(name=name, digest=digest, source_type="run_artifact", source=source, profile=profile)
+    client.log_inputs(run_id, [DatasetInput(logged, [InputTag("mlflow.data.context", "training")])])
+
+
 def shown(uri: str) -> str:
     """Return an address for messages: without its password."""
     parts = urlsplit(uri)

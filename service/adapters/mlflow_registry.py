@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.adapters.mlflow_client import local_path, may_exist, open_client, readable, sqlite_path, told, writes
+from service.adapters.mlflow_client import local_path, log_dataset, may_exist, open_client, readable, shown, sqlite_path, told, writes
 from service.errors import ConfigurationError
+from signatures.artifact import ArtifactError, read_version
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -191,10 +192,14 @@ class MlflowRegistry:
             reason: the sentence that says why.
 
         Raises:
-            ConfigurationError: there is no previous version, or it was left itself.
+            NoWayBack: there is no previous version, or it was left itself.
+            ConfigurationError: it is damaged or cannot be fetched, or the registry cannot be used. Nothing was changed.
         """
         if not may_exist(self.uri):
-            raise NoWayBack("There is no router version yet. Make the first with: optimize --bootstrap")
+            raise ConfigurationError(
+                f"There is no registry of router versions at {shown(self.uri)} (POINTSMAN_MLFLOW_URI). Is its folder mounted, and the "
+                "working folder the right one? If there never was one: optimize --bootstrap"
+            )
         client = self._client()
         with readable(self.uri) as found:
             aliases = client.get_registered_model(MODEL).aliases
@@ -207,6 +212,13 @@ class MlflowRegistry:
                 f"The champion before version {champion} is version {previous}, and that one was left itself "
                 f"({self.ruling(previous)}). To serve it all the same: pointsman routers promote {previous}"
             )
+        version = self.version(previous)
+        if version is None:
+            raise ConfigurationError(f"Version {previous}, the champion before version {champion}, is gone from the registry.")
+        try:
+            read_version(version.folder)
+        except ArtifactError as exc:
+            raise ConfigurationError(f"Version {previous}, the champion before version {champion}, cannot be served: {exc}") from exc
         self.rule(champion, left, reason)
         self.promote(previous, over=champion)
         return champion, previous
@@ -358,7 +370,8 @@ class MlflowRegistry:
         for name, path in (attached or {}).items():
             client.log_artifacts(run.info.run_id, str(path), name)
         if dataset is not None:
-            self._log_dataset(client, str(run.info.run_id), f"{run.info.artifact_uri}/{dataset.artifact}", dataset)
+            source = json.dumps({"uri": f"{run.info.artifact_uri}/{dataset.artifact}"})
+            log_dataset(client, str(run.info.run_id), name=MODEL, digest=dataset.sha256[:DIGEST], source=source, profile=dataset.profile)
         try:
             client.get_registered_model(MODEL)
         except MlflowException:
@@ -372,19 +385,6 @@ class MlflowRegistry:
             self.promote(str(version.version))
         local = local_path(source)
         return RegisteredVersion(str(version.version), local) if local is not None else self._fetch(version)
-
-    @staticmethod
-    def _log_dataset(client: "MlflowClient", run_id: str, source: str, dataset: UsedDataset) -> None:
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
-        logged = Dataset(
-            name=MODEL,
-            digest=dataset.sha256[:DIGEST],
-            source_type="run_artifact",
-            source=json.dumps({"uri": source}),
-            profile=dataset.profile,
-        )
-        client.log_inputs(run_id, [DatasetInput(logged, [InputTag("mlflow.data.context", "training")])])
 
     def _experiment(self, client: "MlflowClient") -> str:
         experiment = client.get_experiment_by_name(EXPERIMENT)

@@ -6,8 +6,8 @@ goes from both. A running service goes on meanwhile: reading holds no lock, and 
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col, select
 
-from service.adapters.sql_engine import normalise, open_engine, writer
+from service.adapters.sql_engine import normalise, open_engine, require_there, writer
 from service.adapters.sql_tables import Decision, ReceivedSignal, Signal
 from service.contracts.signals import RoutingTrainingSignal
 from service.errors import StoreUnavailable
@@ -44,6 +44,14 @@ def schema() -> "pa.Schema":
     types |= dict.fromkeys(TEXTS, pa.string()) | dict.fromkeys(NAMES, pa.string()) | dict.fromkeys(LISTS, pa.list_(pa.string()))
     types |= dict.fromkeys(COUNTS, pa.int32()) | dict.fromkeys(NUMBERS, pa.float64()) | dict.fromkeys(FLAGS, pa.bool_())
     return pa.schema([(name, types[name]) for name in COLUMNS])
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """How many decisions with their signals are gone, and how many signals that came with requests to optimize."""
+
+    decisions: int
+    received: int
 
 
 class SignalLog:
@@ -105,8 +113,8 @@ class SignalLog:
         with self._opened() as engine, engine.connect() as connection:
             return int(connection.execute(sa.select(sa.func.count()).select_from(Signal)).scalar_one())
 
-    def delete(self, *, tenant: str, session_id: str | None = None, user_id: str | None = None) -> int:
-        """Delete what is stored of a tenant's session or user, receipts and signals alike; return how many decisions.
+    def delete(self, *, tenant: str, session_id: str | None = None, user_id: str | None = None) -> Deleted:
+        """Delete what is stored of a tenant's session or user, receipts and signals alike.
 
         Received signals say no user: those of the user's sessions go.
 
@@ -119,17 +127,17 @@ class SignalLog:
         conditions = [col(Signal.tenant) == tenant, col(column) == value]
         sessions = sa.select(col(Signal.session_id)).where(*conditions).distinct()
         own = col(ReceivedSignal.session_id).in_(sessions) if session_id is None else col(ReceivedSignal.session_id) == session_id
-        self._delete_received(col(ReceivedSignal.tenant) == tenant, own)
-        return self._delete(conditions)
+        received = self._delete_received(col(ReceivedSignal.tenant) == tenant, own)
+        return Deleted(self._delete(conditions), received)
 
-    def prune(self, before: datetime) -> int:
-        """Delete the receipts and signals of decisions made before an instant, and signals received before; return how many decisions."""
-        self._delete_received(col(ReceivedSignal.received_at) < before)
-        return self._delete(_conditions(until=before))
+    def prune(self, before: datetime) -> Deleted:
+        """Delete the receipts and signals of decisions made before an instant, and signals received before."""
+        received = self._delete_received(col(ReceivedSignal.received_at) < before)
+        return Deleted(self._delete(_conditions(until=before)), received)
 
-    def _delete_received(self, *conditions: sa.ColumnElement[bool]) -> None:
+    def _delete_received(self, *conditions: sa.ColumnElement[bool]) -> int:
         with self._opened() as engine, writer(engine).begin() as connection:
-            connection.execute(sa.delete(ReceivedSignal).where(*conditions))
+            return connection.execute(sa.delete(ReceivedSignal).where(*conditions)).rowcount
 
     def _delete(self, conditions: Sequence[sa.ColumnElement[bool]]) -> int:
         gone = 0
@@ -143,9 +151,7 @@ class SignalLog:
 
     @contextmanager
     def _opened(self) -> Iterator[Engine]:
-        file = self._url.database if self._url.get_backend_name() == "sqlite" else None
-        if file is not None and not Path(file).is_file():  # to open it would make it
-            raise StoreUnavailable(f"There is no log yet: {file} is made when the service starts (POINTSMAN_DATABASE_URL).")
+        require_there(self._url)
         try:
             engine = open_engine(self._url, LOCK_SECONDS)
             try:

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from service.adapters.migrations.upgrade import HEAD, current, upgrade
-from service.errors import ConfigurationError
+from service.errors import ConfigurationError, StoreUnavailable
 
 MIGRATION_SECONDS = 60.0
 POOL = 3  # connections at once
@@ -124,3 +124,15 @@ def _use_write_ahead_log(connection: sqlite3.Connection, lock_seconds: float) ->
 def _identity(path: Path) -> tuple[int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino
+
+
+def require_there(url: URL) -> None:
+    """Refuse a SQLite file that is not there: to open it would make it, and a job in the wrong folder would find nothing to do for ever.
+
+    Raises:
+        StoreUnavailable: it is not there.
+    """
+    file = url.database if url.get_backend_name() == "sqlite" else None
+    if file is not None and not Path(file).is_file():
+        what = "is a folder" if Path(file).is_dir() else "is made when the service starts"
+        raise StoreUnavailable(f"There is no log yet: {file} {what} (POINTSMAN_DATABASE_URL).")

@@ -16,6 +16,7 @@ from service.errors import BodyTimeout, BodyTooLarge, InvalidInput, PointsmanErr
 BODY_SECONDS = 15.0
 ENDING = "The service is shutting down. What had come by then is stored under the query_id."
 MAX_MEMBERS = 10_000  # members of all objects of a body together: each can be one field that breaks the contract, and is then listed
+MORE_MEMBERS = {"/optimizations": 30_000}  # where a thousand signals may come, each with all its fields
 REQUEST_ID = "X-Request-ID"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -73,7 +74,7 @@ class JsonBodies:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await self._read(scope, receive)
             if body:
-                check_json(body)
+                check_json(body, MORE_MEMBERS.get(scope["path"], MAX_MEMBERS))
         except TimeoutError:
             problem = BodyTimeout(f"The body did not arrive within {BODY_SECONDS:g} s.")
             await respond(describe(problem, scope["path"], scope["state"]["request_id"]), {"Connection": "close"})(scope, receive, send)
@@ -115,8 +116,8 @@ class JsonBodies:
                 return bytes(body)
 
 
-def check_json(body: bytes) -> None:
-    """Check that a body is strict JSON with a bounded number of members.
+def check_json(body: bytes, most: int = MAX_MEMBERS) -> None:
+    """Check that a body is strict JSON whose objects have at most so many members together.
 
     Raises:
         InvalidInput: it is not; the message says where.
@@ -135,8 +136,8 @@ def check_json(body: bytes) -> None:
             waiting += value
         elif isinstance(value, float) and not isfinite(value):
             raise InvalidInput("The body is not valid JSON: it holds a number that is too large.")
-    if members > MAX_MEMBERS:
-        raise InvalidInput(f"The objects of the body have more than {MAX_MEMBERS} members together.")
+    if members > most:
+        raise InvalidInput(f"The objects of the body have more than {most} members together. Send it in parts.")
 
 
 def _has_route(scope: Scope) -> bool:

@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from service.contracts.decision import Rung
 from service.contracts.model import Contract, Milliseconds, Probability
+from service.contracts.query import Identifier, Text
 
 WEIGHTS = {"routing_accuracy": 0.35, "efficiency": 0.25, "no_rerouting": 0.20, "user_satisfaction": 0.20}
 
@@ -23,8 +24,8 @@ class RoutingTrainingSignal(Contract):
     """
 
     signal_id: UUID
-    session_id: str
-    query: str
+    session_id: Identifier
+    query: Text
     query_pattern: str
     intent: str
     entities_extracted: tuple[str, ...] = ()
@@ -67,10 +68,15 @@ class RoutingTrainingSignal(Contract):
         return sum(WEIGHTS[name] * value for name, value in known.items()) / weight
 
     def with_feedback(self, feedback: "Feedback") -> "RoutingTrainingSignal":
-        """Return the signal completed by feedback; naming another agent than the selected ones means that it was rerouted."""
+        """Return the signal completed by feedback.
+
+        To name another agent than the selected ones means that it was rerouted; to name a selected one after that takes it back.
+        """
         said = feedback.model_dump(exclude={"decision_id", "query_id"}, exclude_none=True)
         if feedback.corrected_agent is not None and feedback.corrected_agent not in self.agents_selected:
             said.setdefault("was_rerouted", True)
+        elif feedback.corrected_agent is not None and self.corrected_agent not in (None, *self.agents_selected):
+            said.setdefault("was_rerouted", False)  # the correction before was a mistake
         return self.model_copy(update=said)
 
     def _components(self) -> dict[str, float | None]:

@@ -2,10 +2,12 @@
 
 from hashlib import sha256
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
+from service.contracts.optimization import MOST_SIGNALS
+from service.contracts.signals import RoutingTrainingSignal
 from service.keys import Keys
 from tests.conftest import World
 from tests.contract.asking import UNKNOWN, assert_problem
@@ -49,6 +51,17 @@ async def test_the_answer_tells_that_a_wish_has_joined_another(world: World) -> 
 
     assert (second["request_id"], second["asked"]) == (first["request_id"], 2)
     assert listed == [second]
+
+
+async def test_a_thousand_whole_signals_fit(world: World) -> None:
+    """As many as the contract says, each with every field that it has."""
+    whole = RoutingTrainingSignal.model_validate(SIGNAL).model_dump(mode="json")
+    signals = [{**whole, "signal_id": str(UUID(int=number))} for number in range(MOST_SIGNALS)]
+
+    async with world.client() as client:
+        accepted = await client.post("/optimizations", json={**WISH, "training_signals": signals})
+
+    assert (accepted.status_code, accepted.json().get("signals")) == (202, MOST_SIGNALS)
 
 
 async def test_the_orchestrator_can_ask_for_itself(world: World) -> None:

@@ -260,6 +260,14 @@ class Shelf:
     def __init__(self, champion: str) -> None:
         self.champion, self.done = champion, list[str]()
 
+    def run_of(self, number: str) -> str:
+        """Name the run that made a version."""
+        return f"run-{number}"
+
+    def fetch_artifact(self, run_id: str, path: str) -> Path | None:
+        """Have nothing of it on this machine."""
+        return None
+
     def champion_number(self) -> str:
         """Name the champion of now."""
         return self.champion

@@ -9,8 +9,10 @@ from service.adapters.mlflow_registry import MlflowRegistry
 from service.contracts.surface import RolledBack
 from service.errors import NothingToRollBack, PointsmanError, RegistryUnavailable
 from service.rollback import Rollback
+from signatures.artifact import write_version
 from tests.conftest import World
 from tests.contract.test_keys import bearer, keys_of
+from tests.unit.signatures.test_artifact import MANIFEST
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
 
@@ -71,8 +73,7 @@ async def test_the_real_one_moves_the_alias_and_the_note(tmp_path: Path, monkeyp
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     roll_back, registry = Rollback(uri), MlflowRegistry(uri)
     for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "content.txt").write_text(name)
+        write_version(tmp_path / name, MANIFEST, student=b"", policy={}, programs={})
         registry.register(tmp_path / name, params={"job": name}, metrics={}, promote=False)
 
     with pytest.raises(NothingToRollBack):

@@ -12,7 +12,7 @@ import pytest_asyncio
 from typer.testing import CliRunner
 
 from optimizers.signals_cli import app
-from service.adapters.signal_log import COLUMNS, SignalLog
+from service.adapters.signal_log import COLUMNS, Deleted, SignalLog
 from service.adapters.sql_store import SqlStore
 from service.contracts.optimization import OptimizationWish, SignatureName
 from service.contracts.receipt import Receipt
@@ -82,9 +82,9 @@ async def test_a_person_is_deleted_and_nobody_else(url: str) -> None:
     gone = log.delete(tenant="acme", user_id="u-17")
 
     (left,) = log.batches()
-    assert gone == 2
+    assert gone == Deleted(2, 0)
     assert [(row["tenant"], row["user_id"]) for row in left.to_pylist()] == [("acme", "u-18"), ("acme", "u-19"), ("other", "u-17")]
-    assert log.delete(tenant="acme", session_id="s-1") == 1
+    assert log.delete(tenant="acme", session_id="s-1") == Deleted(1, 0)
     assert log.count() == 2
 
 
@@ -94,7 +94,7 @@ async def test_what_is_older_is_pruned(url: str) -> None:
 
     gone = log.prune(NOW + timedelta(days=3))
 
-    assert (gone, log.count()) == (3, 2)
+    assert (gone, log.count()) == (Deleted(3, 0), 2)
 
 
 async def test_neither_or_both_names_are_refused(url: str) -> None:
@@ -137,6 +137,47 @@ async def test_wrong_usage_is_told(url: str, monkeypatch: pytest.MonkeyPatch, ar
     done = CliRunner().invoke(app, arguments)
 
     assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+async def test_an_export_that_fails_leaves_the_one_before(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the place of the file when it is whole; nothing else is left beside it."""
+    monkeypatch.setenv("POINTSMAN_DATABASE_URL", url)
+    good, bad = tmp_path / "signals.jsonl", tmp_path / "bad.db"
+    whole = CliRunner().invoke(app, ["export", str(good)])
+    before = good.read_text()
+    bad.write_bytes(bytes(range(256)) * 80)
+    monkeypatch.setenv("POINTSMAN_DATABASE_URL", f"sqlite:///{bad}")
+
+    failed = CliRunner().invoke(app, ["export", str(good)])
+
+    assert (whole.exit_code, failed.exit_code, len(before) > 0) == (0, 2, True)
+    assert good.read_text() == before
+    assert not [file for file in tmp_path.iterdir() if file.name.endswith(".part")]
+
+
+async def test_who_deletes_is_told_what_was_there(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals that were brought count; where there was nothing it says whose it looked for, and the exit code is 1."""
+    monkeypatch.setenv("POINTSMAN_DATABASE_URL", url)
+    await received(url, brought("s-9"))
+
+    gone, nothing, nobody = (
+        CliRunner().invoke(app, ["delete", *said, "--tenant", "acme"])
+        for said in (["--session", "s-9"], ["--session", "s-9"], ["--user", ""])
+    )
+
+    assert (gone.exit_code, "0 decisions with their signals, and 1 signals that came" in gone.output) == (0, True), gone.output
+    assert (nothing.exit_code, "Nothing is stored of session 's-9' of tenant 'acme'" in nothing.output) == (1, True), nothing.output
+    assert nobody.exit_code == 2
+
+
+@pytest.mark.parametrize("since", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+async def test_an_instant_outside_of_all_years_is_wrong_usage(url: str, monkeypatch: pytest.MonkeyPatch, since: str) -> None:
+    """No fault of the store."""
+    monkeypatch.setenv("POINTSMAN_DATABASE_URL", url)
+
+    done = CliRunner().invoke(app, ["export", "-", "--since", since])
+
+    assert (done.exit_code, "after 9999" in done.output) == (2, True), done.output
 
 
 async def received(url: str, *signals: RoutingTrainingSignal, tenant: str = "acme") -> None:

@@ -10,8 +10,11 @@ import pytest
 from service.adapters.mlflow_client import shown, told
 from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, PREVIOUS, ROLLED_BACK, VERDICT, MlflowRegistry, NoWayBack
 from service.errors import ConfigurationError
+from signatures.artifact import Manifest, write_version
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
+
+MANIFEST = Manifest(label_set=("gap", "drift"), adapter="json", dspy_version="3", seed=1, data_hash="1" * 64, metrics={})
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +23,10 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> MlflowRegistry:
     folder = tmp_path_factory.mktemp("registry")
     registry = MlflowRegistry(f"sqlite:///{folder}/mlflow.db")
     for name in ("one", "two", "three"):
-        (folder / name).mkdir()
-        (folder / name / "content.txt").write_text(name)
-        attached = {"data": folder / name}
+        (folder / "data" / name).mkdir(parents=True)
+        (folder / "data" / name / "content.txt").write_text(name)
+        write_version(folder / name, MANIFEST, student=b"", policy={}, programs={})
+        attached = {"data": folder / "data" / name}
         registry.register(folder / name, params={"job": name}, metrics={"accuracy": 0.5}, promote=False, attached=attached)
     return registry
 
@@ -50,6 +54,29 @@ def test_promotion_and_rollback_move_the_aliases_together(registry: MlflowRegist
     assert promoted == {CHAMPION: "3", PREVIOUS: "1"}
     assert (went_back, back) == (("3", "1"), {CHAMPION: "1", PREVIOUS: "3"})
     assert (left, again) == (ROLLED_BACK, ("3", None))
+
+
+@pytest.mark.parametrize("harm", [shutil.rmtree, lambda folder: (folder / "manifest.json").write_text("{}")], ids=["gone", "altered"])
+def test_nobody_goes_back_to_a_version_that_cannot_be_served(
+    registry: MlflowRegistry, tmp_path: Path, harm: Callable[[Path], object]
+) -> None:
+    """It is looked at first: the one that serves goes on, and neither alias nor ruling is touched."""
+    registry.promote("3")
+    before, ruling = aliases(registry), registry.ruling("3")
+    target = registry.version(before[PREVIOUS])
+    assert target is not None
+    shutil.copytree(target.folder, tmp_path / "kept")
+    harm(target.folder)
+
+    with pytest.raises(ConfigurationError, match=f"ersion {before[PREVIOUS]}"):
+        registry.rollback(ROLLED_BACK, "Left by hand.")
+    after = (aliases(registry), registry.ruling("3"))
+    shutil.rmtree(target.folder, ignore_errors=True)
+    shutil.copytree(tmp_path / "kept", target.folder)
+    registry.rollback(ROLLED_BACK, "Left by hand.")
+
+    assert after == (before, ruling)
+    assert aliases(registry)[CHAMPION] == before[PREVIOUS]
 
 
 def test_nobody_is_promoted_over_another_champion_than_the_one_it_was_tried_against(registry: MlflowRegistry) -> None:
@@ -165,7 +192,7 @@ def test_what_is_not_there_is_named(registry: MlflowRegistry, tmp_path: Path) ->
 
     with pytest.raises(ConfigurationError, match="no router version 99"):
         registry.promote("99")
-    with pytest.raises(ConfigurationError, match="no router version yet"):
+    with pytest.raises(ConfigurationError, match="no registry of router versions"):
         empty.rollback(ROLLED_BACK, "Left by hand.")
     assert empty.champion() is None
     assert CHAMPION in aliases(registry)

@@ -21,7 +21,9 @@ from service.adapters.sql_store import SqlStore
 from service.errors import ConfigurationError
 from service.ports import NotedCandidate
 from service.programs import Stage, Tally
+from signatures.artifact import write_version
 from tests.contract.test_store import a_receipt
+from tests.unit.signatures.test_artifact import MANIFEST
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
 MARGIN = 0.02
@@ -35,8 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     registry = MlflowRegistry(f"sqlite:///{folder}/mlflow.db")
     for name in ("one", "two"):
-        (folder / name).mkdir()
-        (folder / name / "content.txt").write_text(name)
+        write_version(folder / name, MANIFEST, student=b"", policy={}, programs={})
         registry.register(folder / name, params={"job": name}, metrics={}, promote=False)
     return folder / "mlflow.db"
 
@@ -136,8 +137,7 @@ def test_a_challenger_is_not_promoted_over_a_champion_that_it_was_not_tried_agai
     registry: MlflowRegistry, log: RolloutLog, tmp_path: Path
 ) -> None:
     """What was found against the version before says nothing of the one that serves now."""
-    (tmp_path / "three").mkdir()
-    (tmp_path / "three" / "content.txt").write_text("three")
+    write_version(tmp_path / "three", MANIFEST, student=b"", policy={}, programs={})
     registry.register(tmp_path / "three", params={"job": "three"}, metrics={}, promote=False)
     wait(registry, RULES)
     registry.promote("3")

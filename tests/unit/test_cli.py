@@ -3,14 +3,17 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from optimizers.cli import app as optimize_app
 from service.cli import _turn, app
 from service.contracts.query import ConversationTurn
-from service.terminal import WIDE
+from service.terminal import WIDE, run_program
 
 
 @pytest.mark.parametrize(
@@ -52,3 +55,49 @@ def test_a_table_in_a_pipe_is_not_cut(environment: dict[str, str], width: int) -
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=unset | environment)
 
     assert done.stdout.split() == [str(width)] * 2
+
+
+def raising(error: Exception) -> Callable[[], object]:
+    """Return a program that meets an error."""
+
+    def program() -> object:
+        raise error
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(OSError(28, "No space left on device"), "No space left"), (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates"), "UTF-8")],
+    ids=["a full disk", "bytes that are no text"],
+)
+def test_what_cannot_be_written_ends_a_command_with_a_sentence(
+    error: Exception, said: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 2, and no traceback."""
+    monkeypatch.setattr("service.terminal.quiet_at_exit", lambda: None)  # it would close what the test reads
+
+    with pytest.raises(SystemExit) as ended:
+        run_program(raising(error))
+
+    assert ended.value.code == 2
+    assert said in capfd.readouterr().err
+
+
+RULES: dict[str, tuple[str, str]] = {
+    "said twice": ("test: required\ntest: skipped\n", "rules.yaml:2"),
+    "empty": ("", "must be a mapping"),
+    "cut off": ("null\n", "must be a mapping"),
+    "deep": ("[" * 20_000, "rules.yaml:1"),
+    "misspelled": ("significanse: 0.01\n", "rules.yaml:1: significanse"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), RULES.values(), ids=RULES.keys())
+def test_rules_that_may_not_be_meant_so_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    """A file that is cut off must not mean the defaults, nor one that says a thing twice the last of them."""
+    (tmp_path / "rules.yaml").write_text(text)
+
+    done = CliRunner().invoke(optimize_app, ["--signature", "routing", "--rules", str(tmp_path / "rules.yaml")])
+
+    assert (done.exit_code, said in done.output) == (2, True), done.output

@@ -198,3 +198,14 @@ def test_feedback_completes_the_signal(said: dict[str, Any], merged: dict[str, A
     assert {name: getattr(completed, name) for name in merged} == merged
     unsaid = signal.model_dump(exclude=said.keys() | {"was_rerouted"})
     assert completed.model_dump(include=unsaid.keys()) == unsaid
+
+
+def test_a_correction_that_was_a_mistake_is_taken_back_by_the_right_one() -> None:
+    """Naming the agent that was asked says that nobody had to go elsewhere; what the service itself saw of a reroute stays."""
+    signal = a_signal(agents_selected=("gap_analyzer",), was_rerouted=None)
+    mistaken = signal.with_feedback(Feedback(decision_id=uuid4(), corrected_agent="causal_impact"))
+    mended = mistaken.with_feedback(Feedback(decision_id=uuid4(), corrected_agent="gap_analyzer"))
+    seen = a_signal(agents_selected=("gap_analyzer",), was_rerouted=True)
+
+    assert (mistaken.was_rerouted, mended.was_rerouted, mended.corrected_agent) == (True, False, "gap_analyzer")
+    assert seen.with_feedback(Feedback(decision_id=uuid4(), corrected_agent="gap_analyzer")).was_rerouted is True
