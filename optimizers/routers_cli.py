@@ -13,7 +13,7 @@ from rich.table import Table
 from optimizers.hearing import report_of, show_verdict
 from optimizers.prompt_diff import diff_programs
 from optimizers.ruling import Verdict
-from service.adapters.mlflow_registry import ROLLED_BACK, ListedVersion, MlflowRegistry, RegisteredVersion
+from service.adapters.mlflow_registry import LEFT, ROLLED_BACK, ListedVersion, MlflowRegistry, RegisteredVersion
 from service.adapters.region_log import RegionLog
 from service.adapters.router_source import remember
 from service.errors import ConfigurationError, StoreUnavailable
@@ -104,7 +104,7 @@ def promote(number: Number) -> None:
     """Make a version champion, whatever the court says; the one before it is kept to go back to."""
     registry, uri = _registry()
     version, _ = _read(registry, number)
-    if _or_exit(registry.champion_number) == number:
+    if _or_exit(registry.champion_number) == number and registry.ruling(number) not in LEFT:
         out.print(f"Version {number} is champion already.", highlight=False)
         return
     _or_exit(lambda: registry.promote(number))
