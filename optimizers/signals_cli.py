@@ -85,7 +85,7 @@ def delete(
     if bool(session) == bool(user):
         raise _exit("Say either --session or --user.")
     try:
-        gone = SignalLog(read_settings().database_url).delete(tenant=tenant, session_id=session, user_id=user)
+        gone = SignalLog(read_settings().database_url).delete(tenant=tenant, session_id=session or None, user_id=user or None)
     except (ConfigurationError, StoreUnavailable) as exc:
         raise _exit(str(exc)) from exc
     if gone == Deleted(0, 0):

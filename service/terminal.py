@@ -64,9 +64,10 @@ def replaced(file: Path) -> Iterator[Path]:
     if file == Path("-") or (file.exists() and not file.is_file()):
         yield file
         return
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    whole = file.resolve()  # where a link leads
+    part = whole.with_name(f".{whole.name}.{os.getpid()}.part")
     try:
         yield part
-        part.replace(file)
+        part.replace(whole)
     finally:
         part.unlink(missing_ok=True)

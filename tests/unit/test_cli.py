@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from optimizers.cli import app as optimize_app
 from service.cli import _turn, app
 from service.contracts.query import ConversationTurn
-from service.terminal import WIDE, run_program
+from service.terminal import WIDE, replaced, run_program
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,22 @@ def test_what_cannot_be_written_ends_a_command_with_a_sentence(
 
     assert ended.value.code == 2
     assert said in capfd.readouterr().err
+
+
+def test_a_file_that_a_link_leads_to_is_replaced_there(tmp_path: Path) -> None:
+    """And what is no plain file is written to as it is."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/file").write_text("before")
+    (tmp_path / "link").symlink_to("real/file")
+
+    with replaced(tmp_path / "link") as part:
+        part.write_text("after")
+    with replaced(Path("/dev/null")) as device, replaced(Path("-")) as standard_output:
+        pass
+
+    assert ((tmp_path / "real/file").read_text(), (tmp_path / "link").is_symlink()) == ("after", True)
+    assert (device, standard_output) == (Path("/dev/null"), Path("-"))
+    assert [file.name for file in (tmp_path / "real").iterdir()] == ["file"]
 
 
 RULES: dict[str, tuple[str, str]] = {
