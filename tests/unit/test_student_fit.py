@@ -149,7 +149,7 @@ def test_progress_is_reported(encoder: Encoder) -> None:
 
     fit(TWO, encoder, progress=told.append)
 
-    assert told == ["encoding 10 texts", "choosing settings on held-out rows", "fitting 10 rows", "calibrating"]
+    assert told == ["encoding 10 texts: 0 done", "choosing settings on held-out rows", "fitting 10 rows", "calibrating"]
 
 
 def test_many_rows_of_rare_labels_can_be_fitted(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
