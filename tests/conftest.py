@@ -21,13 +21,13 @@ from service.bootstrap import Services, assemble
 from service.catalog.loader import load_catalog
 from service.catalog.model import Catalog
 from service.contracts.surface import RolledBack
+from service.errors import NothingToRollBack
 from service.flows.health import Health
 from service.flows.slots import Slots
 from service.keys import Keys
 from service.metrics import Metrics
 from service.ports import Predictors
 from service.programs import Programs, Router
-from service.rollback import Rollback
 from service.routing.encoder import Encoder
 from service.settings import Settings
 from tests.fakes import MemoryStore, ScriptedAgents, some_health
@@ -57,6 +57,10 @@ def router(encoder: Encoder, some_rows: list[Row]) -> Router:
     return Router("test", fitted.student, fit_policy(read_held_out(fitted)))
 
 
+async def _nowhere_to_go() -> RolledBack:
+    raise NothingToRollBack("There is no earlier champion to go back to.")
+
+
 @dataclass
 class World:
     """Everything that an app over fakes is made of; change it before the app is opened."""
@@ -69,7 +73,7 @@ class World:
     deciding: Slots = field(default_factory=lambda: Slots(4, most_waiting=64))
     predictors: Predictors | None = None
     settings: Settings = field(default_factory=lambda: Settings(_env_file=None))  # type: ignore[call-arg]  # pydantic-settings' own argument
-    roll_back: Callable[[], Awaitable[RolledBack]] = field(default_factory=lambda: Rollback("sqlite:////nowhere/mlflow.db"))
+    roll_back: Callable[[], Awaitable[RolledBack]] = field(default_factory=lambda: _nowhere_to_go)
     keys: Keys = field(default_factory=lambda: Keys({}))
 
     def app(self) -> FastAPI:

@@ -17,6 +17,7 @@ from service.catalog.loader import load_catalog
 from service.catalog.model import Catalog
 from service.flows.breaker import BreakerState
 from service.flows.slots import Slots
+from service.settings import Settings
 from tests.conftest import World, body
 
 CATALOG = load_catalog()
@@ -42,6 +43,9 @@ def _questions(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
         yield name, body(f"@{name} what about number {number}?")
 
 
+PATIENT = Settings(_env_file=None, decision_budget_ms=20_000)  # type: ignore[call-arg]  # pydantic-settings' own argument; a busy machine sheds nobody
+
+
 async def _ask(client: httpx.AsyncClient, question: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any], float]:
     name, asked = question
     started = time.monotonic()
@@ -53,7 +57,7 @@ async def _ask(client: httpx.AsyncClient, question: tuple[str, dict[str, Any]]) 
 async def test_a_hanging_agent_takes_nobody_along_and_comes_back() -> None:
     """The others' answers are their own and quick; the breaker opens, so that nobody waits any more; it closes when the agent answers."""
     async with FaultServer(HANGS) as server:
-        world = World(_behind(server), None, deciding=Slots(4, most_waiting=CROWD))
+        world = World(_behind(server), None, deciding=Slots(4, most_waiting=CROWD), settings=PATIENT)
         world.agents = client = HttpAgents()  # type: ignore[assignment]  # the real adapter in place of the fake
         stuck = world.catalog.agent[STUCK]
         async with world.client() as http:

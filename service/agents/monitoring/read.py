@@ -252,9 +252,11 @@ def _key(sample: Sample) -> tuple[str, str]:
 def _coverage(reader: Reader, base: str, seconds: float, at: Mapping[str, str]) -> tuple[float, tuple[str, ...]]:
     """Return how many seconds of the window Prometheus has checks for: those since its first one in it."""
     first: list[Sample] = []
-    for length, step in ((seconds, max(5, round(seconds / 500))), (min(seconds, FRESH_SECONDS), 1)):
-        if not first:  # between two wide steps a Prometheus that has just begun has nothing
-            first = _vector(reader, base, f"min(min_over_time(timestamp(up)[{max(1, round(length))}s:{step}s]))", at, "up")
+    steps = ((seconds, max(5, round(seconds / 500))), (min(seconds, FRESH_SECONDS), 1))
+    looks = [f"min(min_over_time(timestamp(up)[{max(1, round(length))}s:{step}s]))" for length, step in steps]
+    for look in (*looks, "min(timestamp(up))"):
+        if not first:  # between two steps, even of a second, a Prometheus that has just begun has nothing
+            first = _vector(reader, base, look, at, "up")
     if not first:
         return seconds, ("Prometheus has no checks (up) in this window, so its coverage is not known.",)
     return min(seconds, max(1.0, float(at["time"]) - first[0].value)), ()

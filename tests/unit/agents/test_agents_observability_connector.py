@@ -248,6 +248,20 @@ def test_a_slow_address_does_not_hold_the_agent(
     assert time.monotonic() - started < 0.9
 
 
+def test_a_prometheus_that_has_just_begun_covers_its_seconds_and_not_the_window() -> None:
+    """Its first check may lie between two steps of a query over time; the latest one is there."""
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        seen = request.url.params.get("query", "") == "min(timestamp(up))"
+        result = [{"metric": {}, "value": [NOW.timestamp(), str(NOW.timestamp() - 2.0)]}] if seen else []
+        data = [] if request.url.path.endswith("/values") else {"resultType": "vector", "result": result}
+        return httpx.Response(200, json={"status": "success", "data": data})
+
+    reading = read_prometheus(reader(respond), "http://prometheus", 3600.0, NOW.timestamp(), [])
+
+    assert reading.seconds == pytest.approx(2.0)
+
+
 def test_no_word_of_the_question_reaches_prometheus() -> None:
     """Whatever is asked, the queries are the fixed ones with whole seconds and listed names in them."""
     asked: list[str] = []
@@ -272,6 +286,7 @@ def test_no_word_of_the_question_reaches_prometheus() -> None:
         "avg_over_time(up[10800s])",
         "min(min_over_time(timestamp(up)[10800s:22s]))",
         "min(min_over_time(timestamp(up)[3600s:1s]))",
+        "min(timestamp(up))",
     }
     assert reading.samples == ()
     assert reading.notes
