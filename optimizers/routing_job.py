@@ -152,7 +152,11 @@ def _heard_already(case: Case) -> Hearing | None:
     if version is None or text is None:
         return None
     figures = {name: Figure(m.value, m.low, m.high, m.n) for name, m in read_version(version.folder).manifest.metrics.items()}
-    verdict = Verdict.model_validate_json(text)
+    verdict, tried = Verdict.model_validate_json(text), case.registry.tried()
+    if rule(verdict.findings, verdict.rules)[0] is not verdict.ruling:
+        return None  # not for what was found: another was being tried, and it was to be tried again
+    if verdict.ruling is Ruling.WAIT and (tried is None or tried.number != version.number):
+        return None  # it waits for evidence that nobody collects any more
     if verdict.ruling is Ruling.PROMOTE:
         left = f"It was champion and was left since. To make it champion all the same: pointsman routers promote {version.number}."
         verdict = verdict.model_copy(update={"ruling": Ruling.REJECT, "reason": left})

@@ -137,7 +137,7 @@ def check_json(body: bytes, most: int = MAX_MEMBERS) -> None:
         elif isinstance(value, float) and not isfinite(value):
             raise InvalidInput("The body is not valid JSON: it holds a number that is too large.")
     if members > most:
-        raise InvalidInput(f"The objects of the body have more than {most} members together. Send it in parts.")
+        raise InvalidInput(f"The objects of the body have more than {most} members together.")
 
 
 def _has_route(scope: Scope) -> bool:

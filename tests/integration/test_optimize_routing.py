@@ -65,7 +65,8 @@ def test_where_nothing_is_new_nothing_is_fitted(folder: Path) -> None:
     again = run(folder, "--signature", "routing", "--json")
     told = run(folder, "--signature", "routing")
     made: dict[str, Any] = json.loads(again.stdout)
-    promoted = {**made["verdict"], "ruling": "promote", "reason": "It is better."}
+    found = [{**finding, "found": "for"} for finding in made["verdict"]["findings"]]
+    promoted = {**made["verdict"], "ruling": "promote", "reason": "It is better.", "findings": found}
     registry(folder).record(made["version"], "rolled_back", {VERDICT: json.dumps(promoted)})
     left = run(folder, "--signature", "routing", "--json")
     registry(folder).record(made["version"], made["ruling"], {VERDICT: json.dumps(made["verdict"])})
