@@ -17,6 +17,7 @@ from optimizers.snapshot import DATASET, TRAIN, VALIDATION, Snapshot, build_snap
 from optimizers.student import Fit, fit
 from optimizers.trial import Trial, golden_trial, logged_trial
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
+from service.adapters.router_source import NO_CHAMPION
 from service.adapters.signal_log import SignalLog
 from service.catalog.model import Catalog
 from service.errors import ConfigurationError
@@ -88,7 +89,7 @@ def open_case(order: Order, catalog: Catalog, progress: Progress) -> Case:
     progress("reading the champion")
     champion = registry.champion()
     if champion is None:
-        raise ConfigurationError("There is no champion to challenge. Make the first router version with: optimize --bootstrap")
+        raise ConfigurationError(NO_CHAMPION)
     labelled, seen = data_of(registry, champion)
     labelled = read_rows(order.seed_set) if order.seed_set is not None else labelled
     golden = read_rows(order.golden) if order.golden is not None else []

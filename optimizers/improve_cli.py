@@ -14,6 +14,7 @@ from optimizers.order import CANNOT, NotDone, Order, Wish
 from optimizers.programs_cli import estimate
 from service.adapters.sql_engine import normalise, require_there
 from service.contracts.optimization import OptimizationRequest, RequestStatus
+from service.errors import ConfigurationError
 from service.settings import Settings
 from service.terminal import terminal
 
@@ -49,7 +50,7 @@ def carry_out_pending(settings: Settings, order: Order, wish_for: Callable[[str]
     Before that the court looks again at the challenger that is tried beside the champion.
 
     Raises:
-        typer.Exit: with 1 one of them failed, or another job is at work; with 2 the database cannot be used.
+        typer.Exit: with 1 one of them failed, or another job is at work; with 2 database or registry cannot be used.
     """
     from optimizers.pending import carry_out
 
@@ -79,12 +80,20 @@ def carry_out_pending(settings: Settings, order: Order, wish_for: Callable[[str]
 
 
 def hear_again(settings: Settings) -> "Verdict | None":
-    """Let the court look at the challenger that is tried beside the champion, if there is one."""
+    """Let the court look at the challenger that is tried beside the champion, if there is one.
+
+    Raises:
+        ConfigurationError: there is no champion, or the registry cannot be used: no request is to be tried in vain.
+    """
     from optimizers.advance import advance
     from service.adapters.mlflow_registry import MlflowRegistry
     from service.adapters.rollout_log import RolloutLog
+    from service.adapters.router_source import NO_CHAMPION
 
-    return advance(MlflowRegistry(settings.mlflow_uri), RolloutLog(settings.database_url), settings.mlflow_uri)
+    registry = MlflowRegistry(settings.mlflow_uri)
+    if registry.champion_number() is None:
+        raise ConfigurationError(NO_CHAMPION)
+    return advance(registry, RolloutLog(settings.database_url), settings.mlflow_uri)
 
 
 def estimate_one(settings: Settings, order: Order, wish: Wish, *, as_json: bool) -> None:

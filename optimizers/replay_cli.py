@@ -11,8 +11,9 @@ import typer
 
 from optimizers.bench_cli import check_writable
 from optimizers.progress import shown
-from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, PREVIOUS, MlflowRegistry, RegisteredVersion
-from service.adapters.router_source import NO_CHAMPION, RouterSource
+from optimizers.versions import ALIASES, NAMES, find_version
+from service.adapters.mlflow_registry import CHAMPION, MlflowRegistry
+from service.adapters.router_source import RouterSource
 from service.adapters.signal_log import SignalLog
 from service.errors import ConfigurationError, StoreUnavailable
 from service.settings import Settings, read_settings
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from optimizers.replayed import Replay
 
 out, err = terminal(), terminal(stderr=True)
-ALIASES = (CHAMPION, CHALLENGER, PREVIOUS)
-VERSION = "A number of `pointsman routers list`, or champion, challenger or previous."
 MOST = 50_000
 EXAMPLES = (
     "Example: `pointsman replay --since 2026-11-02 --router challenger`\n\n"
@@ -34,7 +33,7 @@ EXAMPLES = (
 
 def replay(
     since: Annotated[datetime, typer.Option(help="Requests from this day or instant on (UTC).")],
-    router: Annotated[str, typer.Option(metavar="VERSION", help=VERSION)],
+    router: Annotated[str, typer.Option(metavar="VERSION", help=NAMES)],
     until: Annotated[datetime | None, typer.Option(help="Requests before this day or instant (UTC).")] = None,
     against: Annotated[str, typer.Option(metavar="VERSION", help="The version to compare with; named like the other.")] = CHAMPION,
     most: Annotated[int, typer.Option(min=1, help="Requests at most: the latest ones.")] = MOST,
@@ -107,23 +106,6 @@ def _replay(
     _require_some(requests, since, until)
     seen = {row.key for row in labelled} | observed
     return compare(requests, old, new, encoder=encoder, catalog=catalog, seen=seen, scrub=Scrubber(), progress=progress)
-
-
-def find_version(registry: MlflowRegistry, name: str) -> RegisteredVersion:
-    """Return the version of a number or an alias.
-
-    Raises:
-        ConfigurationError: there is none, or the registry cannot be read.
-    """
-    if name in ALIASES:
-        version = registry.under(name)
-        if version is None and name == CHAMPION:
-            raise ConfigurationError(NO_CHAMPION)
-    else:
-        version = registry.version(name) if name.isascii() and name.isdecimal() else None
-    if version is None:
-        raise ConfigurationError(f"There is no router version {name}. See: pointsman routers list")
-    return version
 
 
 def _require_some(requests: "Requests", since: datetime, until: datetime | None) -> None:

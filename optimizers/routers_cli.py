@@ -1,7 +1,6 @@
 """`pointsman routers ...`: router versions, what the court made of them, which one serves. Exit codes: 0 done; 2 it cannot be."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -13,7 +12,8 @@ from rich.table import Table
 from optimizers.hearing import report_of, show_verdict
 from optimizers.prompt_diff import diff_programs
 from optimizers.ruling import Verdict
-from service.adapters.mlflow_registry import LEFT, ROLLED_BACK, ListedVersion, MlflowRegistry, RegisteredVersion
+from optimizers.versions import NAMES, find_version
+from service.adapters.mlflow_registry import CHAMPION, LEFT, ROLLED_BACK, ListedVersion, MlflowRegistry, RegisteredVersion
 from service.adapters.region_log import RegionLog
 from service.adapters.router_source import remember
 from service.errors import ConfigurationError, StoreUnavailable
@@ -26,9 +26,8 @@ from signatures.artifact import ArtifactError, RouterVersion, read_version
 app = typer.Typer(help="Router versions: list, show, compare, promote, go back.", no_args_is_help=True, rich_markup_mode="markdown")
 out, err = terminal(), terminal(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Number = Annotated[str, typer.Argument(metavar="VERSION", help="A number of `pointsman routers list`.")]
+Name = Annotated[str, typer.Argument(metavar="VERSION", help=NAMES)]
 T = TypeVar("T")
-NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 SHOWN_METRICS = ("cross_fitted_accuracy", "golden_accuracy")
 
 
@@ -61,11 +60,12 @@ def list_versions(as_json: JsonFlag = False) -> None:
     out.print(table)
 
 
-@app.command(no_args_is_help=True, epilog="Example: `pointsman routers show 3`")
-def show(number: Number, as_json: JsonFlag = False) -> None:
+@app.command(no_args_is_help=True, epilog="Examples: `pointsman routers show 3`, `pointsman routers show challenger`")
+def show(name: Name, as_json: JsonFlag = False) -> None:
     """Show what a version is made of, and the court's verdict on it."""
     registry, _ = _registry()
-    version, content = _read(registry, number)
+    version, content = _read(registry, name)
+    number = version.number
     listed = next(one for one in _or_exit(registry.versions) if one.number == number)
     verdict = _verdict(registry, number)
     manifest = content.manifest
@@ -90,20 +90,21 @@ def show(number: Number, as_json: JsonFlag = False) -> None:
         out.print(f"Report: {report}", highlight=False, markup=False, soft_wrap=True)
 
 
-@app.command(no_args_is_help=True, epilog="Example: `pointsman routers diff 2 3`")
-def diff(old: Number, new: Number) -> None:
+@app.command(no_args_is_help=True, epilog="Examples: `pointsman routers diff 2 3`, `pointsman routers diff champion challenger`")
+def diff(old: Name, new: Name) -> None:
     """Show how two versions differ: intents, thresholds, figures, prompts."""
     registry, _ = _registry()
-    contents = [_read(registry, number)[1] for number in (old, new)]
+    contents = [_read(registry, name)[1] for name in (old, new)]
     lines = list(_differences(*contents))
     out.print("\n".join(lines) or "They do not differ.", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command(no_args_is_help=True, epilog="Example: `pointsman routers promote 3`")
-def promote(number: Number) -> None:
+def promote(name: Name) -> None:
     """Make a version champion, whatever the court says; the one before it is kept to go back to."""
     registry, uri = _registry()
-    version, _ = _read(registry, number)
+    version, _ = _read(registry, name)
+    number = version.number
     if _or_exit(registry.champion_number) == number and registry.ruling(number) not in LEFT:
         out.print(f"Version {number} is champion already.", highlight=False)
         return
@@ -124,9 +125,7 @@ def rollback() -> None:
 
 @app.command(epilog="Examples: `pointsman routers regions`, `pointsman routers regions 3 --html regions.html`")
 def regions(
-    number: Annotated[
-        str | None, typer.Argument(metavar="[VERSION]", help="A number of `pointsman routers list`; default: the champion.")
-    ] = None,
+    name: Name = CHAMPION,
     html: Annotated[Path | None, typer.Option(help="Write a page with a chart.")] = None,
     take_again: Annotated[list[str] | None, typer.Option(help="An intent that was given back: the student answers it alone again.")] = None,
     as_json: JsonFlag = False,
@@ -136,10 +135,9 @@ def regions(
     from optimizers.regions import live_regions
 
     registry, _ = _registry()
-    found = number or _or_exit(registry.champion_number)
-    if found is None:
-        raise _exit("There is no champion. Make the first router version with: optimize --bootstrap")
-    policy, log = Policy.model_validate(_read(registry, found)[1].policy), RegionLog(_or_exit(read_settings).database_url)
+    version, content = _read(registry, name)
+    found, policy = version.number, Policy.model_validate(content.policy)
+    log = RegionLog(_or_exit(read_settings).database_url)
     if take_again and not _or_exit(lambda: log.take_again(found, take_again)):
         raise _exit(f"Version {found} has given back none of: {', '.join(take_again)}. See: pointsman routers regions {found}")
     tallies, given_back = _or_exit(lambda: log.tallies(found)), _or_exit(lambda: log.given_back(found))
@@ -178,10 +176,8 @@ def _registry() -> tuple[MlflowRegistry, str]:
     return MlflowRegistry(settings.mlflow_uri), settings.mlflow_uri
 
 
-def _read(registry: MlflowRegistry, number: str) -> tuple[RegisteredVersion, RouterVersion]:
-    version = _or_exit(lambda: registry.version(number)) if NUMBER.fullmatch(number) else None
-    if version is None:
-        raise _exit(f"There is no router version {number}. See: pointsman routers list")
+def _read(registry: MlflowRegistry, name: str) -> tuple[RegisteredVersion, RouterVersion]:
+    version = _or_exit(lambda: find_version(registry, name))
     try:
         return version, read_version(version.folder)
     except ArtifactError as exc:

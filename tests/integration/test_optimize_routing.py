@@ -61,6 +61,7 @@ def test_a_log_becomes_a_challenger_with_a_verdict(folder: Path) -> None:
 
 def test_where_nothing_is_new_nothing_is_fitted(folder: Path) -> None:
     """The same data, champion and rules end the same way: each try on one test would be another chance to pass by chance."""
+    assert run(folder, "--signature", "routing", "--json").returncode == 0
     before = [one.number for one in registry(folder).versions()]
     again = run(folder, "--signature", "routing", "--json")
     told = run(folder, "--signature", "routing")
@@ -92,6 +93,21 @@ def test_where_there_is_nothing_yet_the_first_router_is_made_and_challenged(tmp_
     assert (made["version"], made["ruling"]) == ("2", "reject")
     assert "<html" in (registry(tmp_path).read_artifact(versions["2"].run_id, "report.html") or "")
     assert "Router version 1 (champion)" in done.stderr
+
+
+def test_without_a_router_nothing_is_tried_in_vain(tmp_path: Path) -> None:
+    """The periodic job says what is missing; what waits has lost no attempt."""
+    open_office(tmp_path)
+    no_store = run(tmp_path, "--pending")
+    asked = asyncio.run(ask_for(tmp_path, routing="high"))
+
+    no_router, no_seeds = run(tmp_path, "--pending"), run(tmp_path, "--signature", "routing")
+
+    assert (no_store.returncode, no_router.returncode, no_seeds.returncode) == (2, 2, 2)
+    assert "POINTSMAN_DATABASE_URL" in no_store.stderr
+    assert "optimize --bootstrap" in no_router.stderr
+    assert "optimize --bootstrap" in no_seeds.stderr
+    assert asyncio.run(standing(tmp_path, asked["routing"])) == ("pending", 0)
 
 
 def test_what_was_received_teaches_and_does_not_judge(folder: Path) -> None:

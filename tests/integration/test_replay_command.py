@@ -140,7 +140,7 @@ def test_nothing_that_was_asked_is_changed(folder: Path) -> None:
 WRONG = {
     "no such version": (("--router", "9"), "There is no router version 9. See: pointsman routers list"),
     "no such alias": (("--router", "best"), "There is no router version best."),
-    "no previous one": (("--router", "previous"), "There is no router version previous."),
+    "no previous one": (("--router", "previous"), "No router version is previous now."),
     "itself": (("--router", "champion"), "both version 1"),
     "nothing logged": (("--router", "2", "--since", "2031-01-01"), "Say an earlier --since"),
     "an end before the beginning": (("--router", "2", "--until", "2020-01-01"), "--until must be later than --since"),

@@ -89,6 +89,13 @@ def test_two_versions_are_compared() -> None:
     assert say("diff", "1", "1") == "They do not differ."
 
 
+def test_a_version_goes_by_what_it_is_now() -> None:
+    """Nobody has to look a number up first."""
+    assert json.loads(say("show", "challenger", "--json"))["version"] == "2"
+    assert say("diff", "champion", "challenger") == say("diff", "1", "2")
+    assert say("promote", "champion") == "Version 1 is champion already."
+
+
 def test_promotion_and_rollback_are_one_command_each(folder: Path) -> None:
     """And the services of this machine are told."""
     promoted = say("promote", "2")
@@ -117,7 +124,9 @@ def test_what_became_of_a_version_is_said(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("show", "9"), ("show", "01"), ("promote", "9"), ("promote", "best"), ("diff", "1", "9")], ids=" ".join
+    "arguments",
+    [("show", "9"), ("show", "01"), ("promote", "9"), ("promote", "best"), ("diff", "1", "9"), ("show", "candidate")],
+    ids=" ".join,
 )
 def test_a_version_that_is_not_there_is_told(arguments: tuple[str, ...]) -> None:
     """Exit code 2, and where to look."""
