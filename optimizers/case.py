@@ -16,6 +16,7 @@ from optimizers.scrub import Scrubber
 from optimizers.snapshot import DATASET, TRAIN, VALIDATION, Snapshot, build_snapshot, read_fitted_on
 from optimizers.student import Fit, fit
 from optimizers.trial import Trial, golden_trial, logged_trial
+from service.adapters.mlflow_artifacts import artifact
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import NO_CHAMPION
 from service.adapters.signal_log import SignalLog
@@ -116,5 +117,5 @@ def _keys_of(observed: Sequence[Observed]) -> frozenset[str]:
 
 def data_of(registry: MlflowRegistry, version: RegisteredVersion) -> tuple[list[Row], frozenset[str]]:
     """Return the labelled requests that a version was fitted on, and the keys of everything else that it was; nothing, if it has none."""
-    folder = registry.fetch_artifact(registry.run_of(version.number), DATASET)
-    return read_fitted_on(folder) if folder is not None else ([], frozenset())
+    with artifact(registry.uri, registry.run_of(version.number), DATASET) as folder:
+        return read_fitted_on(folder) if folder is not None else ([], frozenset())

@@ -1,7 +1,6 @@
 """Shows on a terminal what the court made of a challenger."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -9,6 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from optimizers.ruling import Found, Ruling, Verdict
+from service.adapters.mlflow_artifacts import place_of
+from service.adapters.mlflow_client import local_path
 from service.adapters.mlflow_registry import REPORT, MlflowRegistry
 
 if TYPE_CHECKING:
@@ -23,9 +24,11 @@ WHAT_NOW = {
 }
 
 
-def report_of(registry: MlflowRegistry, number: str) -> Path | None:
-    """Return where the page about a version lies on this machine, or None where it has none."""
-    return registry.fetch_artifact(registry.run_of(number), REPORT)
+def report_of(registry: MlflowRegistry, number: str) -> str | None:
+    """Return where the page about a version lies, a path of this machine or a URI; None where it has none."""
+    place = place_of(registry.uri, registry.run_of(number), REPORT)
+    here = local_path(place) if place is not None else None
+    return str(here) if here is not None else place
 
 
 def show_hearing(out: Console, heard: "Hearing", seconds: float) -> None:

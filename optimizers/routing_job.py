@@ -6,7 +6,6 @@ Each step takes and returns data; what was fitted on never tests, and the test i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow.compute as pc
 
@@ -44,7 +43,7 @@ class Hearing:
     """A challenger and what the court made of it.
 
     Attributes:
-        report: the page about it, on this machine.
+        report: where the page about it lies, a path of this machine or a URI.
         repeated: it is an earlier run's, and nothing is new since.
     """
 
@@ -53,7 +52,7 @@ class Hearing:
     dataset: JsonObject
     figures: Mapping[str, Figure]
     verdict: Verdict
-    report: Path | None = None
+    report: str | None = None
     repeated: bool = False
 
     def as_json(self) -> JsonObject:
@@ -62,7 +61,7 @@ class Hearing:
             "champion": self.champion,
             "version": self.version.number,
             "repeated": self.repeated,
-            "report": str(self.report) if self.report is not None else None,
+            "report": self.report,
             "ruling": self.verdict.ruling.value,
             "reason": self.verdict.reason,
             "figures": {name: {"value": f.value, "low": f.low, "high": f.high, "n": f.n} for name, f in self.figures.items()},

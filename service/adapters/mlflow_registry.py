@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.adapters.mlflow_client import local_path, log_dataset, may_exist, open_client, readable, shown, sqlite_path, told, writes
+from service.adapters.mlflow_artifacts import artifact, version_folder
+from service.adapters.mlflow_client import local_path, log_dataset, may_exist, open_client, readable, shown, sqlite_path, writes
 from service.errors import ConfigurationError
 from signatures.artifact import ArtifactError, read_version
 
@@ -300,32 +301,15 @@ class MlflowRegistry:
         return self.read_artifact(str(found[0].run_id), VERDICT) if found else None
 
     def read_artifact(self, run_id: str, path: str) -> str | None:
-        """Return a text of a run, or None where it has none of that name."""
-        file = self.fetch_artifact(run_id, path)
-        return file.read_text(encoding="utf-8") if file is not None and file.is_file() else None
-
-    def fetch_artifact(self, run_id: str, path: str) -> Path | None:
-        """Return where an artifact of a run lies on this machine, or None where the run has none of that name."""
-        self._client()
-        from mlflow.artifacts import download_artifacts
-        from mlflow.exceptions import MlflowException
-
-        try:
-            return Path(download_artifacts(run_id=run_id, artifact_path=path, tracking_uri=self.uri))
-        except (MlflowException, OSError):
-            return None
+        """Return a text of a run, or None where it has none of that name; see `champion`."""
+        with artifact(self.uri, run_id, path) as file:
+            return file.read_text(encoding="utf-8") if file is not None else None
 
     def _fetch(self, version: "ModelVersion") -> RegisteredVersion:
-        from mlflow.artifacts import download_artifacts
-        from mlflow.exceptions import MlflowException
-
         try:
-            folder = download_artifacts(artifact_uri=version.source, tracking_uri=self.uri)
-        except (MlflowException, OSError) as exc:
-            raise ConfigurationError(
-                f"Router version {version.version} cannot be fetched from {version.source}: {told(exc, self.uri)}"
-            ) from exc
-        return RegisteredVersion(str(version.version), Path(folder))
+            return RegisteredVersion(str(version.version), version_folder(self.uri, str(version.source)))
+        except ConfigurationError as exc:
+            raise ConfigurationError(f"Router version {version.version} cannot be had: {exc}") from exc
 
     def _list(self, client: "MlflowClient", version: "ModelVersion", aliases: list[str]) -> ListedVersion:
         with readable(self.uri) as run:  # it may be gone for good (`mlflow gc`), the version with it or not

@@ -76,6 +76,7 @@ def test_where_nothing_is_new_nothing_is_fitted(folder: Path) -> None:
     assert [one.number for one in registry(folder).versions()] == before
     assert "choosing settings" not in again.stderr
     assert f"Nothing is new since version {made['version']}" in told.stdout
+    assert Path(made["report"]).is_relative_to(folder / "mlruns")
     assert Path(made["report"]).read_text().lower().startswith("<!doctype html>")
     assert (json.loads(left.stdout)["ruling"], "left since" in json.loads(left.stdout)["reason"]) == ("reject", True)
 

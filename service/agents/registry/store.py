@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from service.agents.finding import AgentFailure
@@ -41,6 +42,7 @@ _ENVIRONMENT = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ALLOW_MODEL_CODE_EXECUTION": "false",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "LITELLM_LOCAL_MODEL_COST_MAP": "true",
@@ -168,10 +170,11 @@ class Registry:
 
         _refuse_router(version.model)
         try:
-            with _translated(self._uri):
-                source = self._client.get_model_version(version.model, str(version.number)).source
-                folder = Path(download_artifacts(artifact_uri=source, tracking_uri=self._uri))
-            return load(folder / MODEL_FILE, trusted=list(TRUSTED_TYPES)), json.loads((folder / CARD_FILE).read_text("utf-8"))
+            with TemporaryDirectory(prefix="pointsman-") as into:
+                with _translated(self._uri):
+                    source = self._client.get_model_version(version.model, str(version.number)).source
+                    folder = Path(download_artifacts(artifact_uri=source, dst_path=into, tracking_uri=self._uri))
+                return load(folder / MODEL_FILE, trusted=list(TRUSTED_TYPES)), json.loads((folder / CARD_FILE).read_text("utf-8"))
         except (OSError, ValueError, UntrustedTypesFoundException) as exc:
             raise AgentFailure("missing_data", f"{version.model} version {version.number} has no model that can be read.") from exc
 
