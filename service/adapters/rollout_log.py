@@ -18,7 +18,7 @@ from service.adapters.sql_tables import Shadow, Signal
 from service.contracts.decision import Rung
 from service.errors import StoreUnavailable
 from service.programs import Tally
-from service.routing.arms import Arm
+from service.routing.arms import Arm, Called
 
 LOCK_SECONDS = 10.0
 
@@ -56,20 +56,27 @@ class RolloutLog:
 
     def arm(self, version: str, *, since: datetime, until: datetime | None = None) -> Arm:
         """Return what came of the requests that a version served in a time."""
-        failed = sa.and_(col(Signal.agents_succeeded) == 0, col(Signal.agents_failed) > col(Signal.agents_unavailable))
+        called = col(Signal.agents_succeeded) + col(Signal.agents_failed) > col(Signal.agents_unavailable)
+        reward = sa.case((called, col(Signal.reward)))
         counted = (
             sa.func.count(),
-            sa.func.coalesce(sa.func.sum(sa.case((failed, 1), else_=0)), 0),
-            sa.func.coalesce(sa.func.sum(sa.case((col(Signal.rung) == Rung.SAFE_DEFAULT.value, 1), else_=0)), 0),
-            sa.func.count(col(Signal.reward)),
-            sa.func.coalesce(sa.func.sum(col(Signal.reward)), 0.0),
-            sa.func.coalesce(sa.func.sum(col(Signal.reward) * col(Signal.reward)), 0.0),
+            _count(col(Signal.rung) == Rung.SAFE_DEFAULT.value),
+            _count(called),
+            _count(sa.and_(called, col(Signal.agents_succeeded) == 0)),
+            sa.func.count(reward),
+            sa.func.coalesce(sa.func.sum(reward), 0.0),
+            sa.func.coalesce(sa.func.sum(reward * reward), 0.0),
         )
-        wanted = sa.select(*counted).where(col(Signal.router_version) == version, col(Signal.created_at) >= since)
+        wanted = sa.select(col(Signal.intent), *counted).where(col(Signal.router_version) == version, col(Signal.created_at) >= since)
         if until is not None:
             wanted = wanted.where(col(Signal.created_at) < until)
         with opened(self._url) as engine, engine.connect() as connection:
-            return Arm(*connection.execute(wanted).one())
+            found = connection.execute(wanted.group_by(col(Signal.intent))).all()
+        return Arm(sum(row[1] for row in found), sum(row[2] for row in found), {row[0] or "": Called(*row[3:]) for row in found})
+
+
+def _count(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+    return sa.func.coalesce(sa.func.sum(sa.case((condition, 1), else_=0)), 0)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ answer; from their share that agrees one sees whether a region is still the stud
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from service.routing.arms import bound
+from service.routing.arms import Sums, bound
 
 CHANCE = 0.05  # of giving any region back wrongly in a window
 FEWEST = 20  # audited requests of a region that tell anything
@@ -74,8 +74,8 @@ def find_drifted(tallies: Mapping[str, RegionTally], target: float) -> dict[str,
     found = {}
     for intent, tally in judged.items():
         others = total({other: one for other, one in tallies.items() if other != intent})
-        most, share = bound(tally.agreed, tally.agreed, tally.audited, side=1.0, chance=CHANCE / len(judged) / 2)
-        least, elsewhere = bound(others.agreed, others.agreed, others.audited, side=-1.0, chance=CHANCE / len(judged) / 2)
+        most, share = bound(Sums.of_share(tally.agreed, tally.audited), side=1.0, chance=CHANCE / len(judged) / 2)
+        least, elsewhere = bound(Sums.of_share(others.agreed, others.audited), side=-1.0, chance=CHANCE / len(judged) / 2)
         if most < min(target, least) or (most < target and not others.audited):
             found[intent] = (
                 f"the LM agreed on {tally.agreed} of {tally.audited} ({share:.0%}, at most {most:.0%}), "

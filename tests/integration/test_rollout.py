@@ -81,6 +81,35 @@ def serve(tmp_path: Path, log: RolloutLog) -> Serve:
     return lambda version, count, failing, hours_ago=0.0: asyncio.run(commit(version, count, failing, hours_ago))
 
 
+def test_what_came_of_requests_is_counted_by_intent(log: RolloutLog, tmp_path: Path) -> None:
+    """Only calls of agents that could be had count as calls; the safe default's requests and those asked back are requests all the same."""
+    outcomes = [
+        {"intent": "gap_analysis", "agents_succeeded": 1},
+        {"intent": "gap_analysis", "agents_succeeded": 0, "agents_failed": 1},
+        {"intent": "gap_analysis", "agents_succeeded": 0, "agents_failed": 1, "agents_unavailable": 1},
+        {"intent": "drift_check", "agents_succeeded": 0},
+        {"intent": "drift_check", "agents_succeeded": 1, "rung": "safe_default"},
+    ]
+
+    async def commit() -> None:
+        store = SqlStore(f"sqlite:///{tmp_path}/store.db")
+        await store.open()
+        for outcome in outcomes:
+            made = a_receipt()
+            signal = made.signal.model_validate({**made.signal.model_dump(), "agents_failed": 0, "agents_unavailable": 0, **outcome})
+            await store.commit(made.model_copy(update={"signal": signal, "committed_at": datetime.now(UTC)}))
+        await store.close()
+
+    asyncio.run(commit())
+    arm = log.arm(a_receipt().signal.router_version or "", since=datetime.now(UTC) - timedelta(hours=1))
+
+    assert (arm.requests, arm.fallbacks) == (5, 1)
+    assert {intent: (one.requests, one.errors, one.rewarded) for intent, one in arm.called.items()} == {
+        "gap_analysis": (2, 1, 2),
+        "drift_check": (1, 0, 1),
+    }
+
+
 def test_a_canary_that_is_worse_is_stopped(registry: MlflowRegistry, log: RolloutLog, serve: Serve) -> None:
     """With its ruling and the reason; the champion stays, and the services are told to try nothing."""
     registry.try_out("2", Stage.CANARY.value, 0.1)

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from optimizers.canary import judge_canary
@@ -10,7 +11,7 @@ from optimizers.court import Comparison, Watched, judge_integrity, judge_off_pol
 from optimizers.off_policy import Answer, Estimate, OffPolicy
 from optimizers.paired import compare, compare_slices
 from optimizers.ruling import Finding, Found, Rules, Ruling, Step, Verdict, Weight
-from service.routing.arms import CHANCE, Arm
+from service.routing.arms import CHANCE, Arm, Called
 
 OPEN = Rules()
 WATCHED = Rules(shadow=Weight.ADVISORY, canary=Weight.ADVISORY)
@@ -144,11 +145,15 @@ def test_the_shadow_is_judged_when_it_has_read_enough(watched: Watched | None, f
     assert judge_shadow(watched, Rules()).found is found
 
 
-def arm(rng: np.random.Generator, n: int, *, errors: float = 0.01, reward: float = 0.8) -> Arm:
-    """Simulate what came of n requests."""
-    rewards = np.clip(rng.normal(reward, 0.2, n // 2), 0.0, 1.0)
-    failed, fell_back = (int((rng.random(n) < share).sum()) for share in (errors, 0.03))
-    return Arm(n, failed, fell_back, len(rewards), float(rewards.sum()), float((rewards**2).sum()))
+def arm(rng: np.random.Generator, n: int, *, errors: float = 0.01, reward: float = 0.8, asked_back: int = 0, **mix: int) -> Arm:
+    """Simulate what came of n requests for which an agent was called, of intents as they are mixed, and of some that were asked back."""
+    called = {}
+    for intent, share in (mix or {"gap": 1}).items():
+        count = n * share // sum(mix.values() or [1])
+        rewards = np.clip(rng.normal(reward, 0.2, count // 2), 0.0, 1.0)
+        failed = int((rng.random(count) < (0.3 if intent == "flaky" else errors)).sum())
+        called[intent] = Called(count, failed, len(rewards), float(rewards.sum()), float((rewards**2).sum()))
+    return Arm(n + asked_back, int((rng.random(n + asked_back) < 0.03).sum()), called)
 
 
 @pytest.mark.parametrize(
@@ -172,19 +177,50 @@ def test_a_canary_is_stopped_for_what_it_does_worse(made: dict[str, float], hour
     assert judged.found is found, judged
 
 
-def test_a_canary_that_is_no_worse_survives_a_hundred_looks() -> None:
-    """100 canaries, each looked at 100 times as its requests come in."""
+def test_a_router_is_not_blamed_for_asking_an_agent_that_fails_whoever_asks_it() -> None:
+    """The same intents fail as often as before; there are more of one of them."""
+    rng = np.random.default_rng(3)
+    before, after = arm(rng, 4_000, gap=9, flaky=1), arm(rng, 4_000, gap=1, flaky=9)
+
+    assert judge_canary(before, after, 1.0, Rules()).found is Found.FOR
+    assert judge_canary(before, arm(rng, 4_000, errors=0.3, gap=9, flaky=1), 1.0, Rules()).found is Found.AGAINST
+
+
+def test_a_router_is_not_blamed_for_answering_what_the_other_asked_back_about() -> None:
+    """The champion hardly dares to call anybody; some of what it asked about cannot be answered by anybody."""
+    rng = np.random.default_rng(4)
+    timid, bold = arm(rng, 100, asked_back=900), arm(rng, 700, errors=0.2, asked_back=300)
+
+    assert judge_canary(timid, bold, 1.0, Rules()).found is Found.FOR
+    assert judge_canary(arm(rng, 900, asked_back=100), bold, 1.0, Rules()).found is Found.AGAINST
+
+
+def test_a_router_that_fails_where_the_other_never_called_is_found_out() -> None:
+    """Everything goes to one agent, which can do nothing with it."""
+    rng = np.random.default_rng(5)
+
+    assert judge_canary(arm(rng, 2_000, gap=1), arm(rng, 400, errors=0.95, other=1), 1.0, Rules()).found is Found.AGAINST
+
+
+@pytest.mark.parametrize("intents", [1, 12])
+def test_a_canary_that_is_no_worse_survives_a_hundred_looks(intents: int) -> None:
+    """100 canaries, each looked at 100 times as its requests come in, of intents of which each fails as often as with the champion."""
     rng, stopped = np.random.default_rng(2), 0
+    fails = np.linspace(0.0, 0.04 if intents == 1 else 0.4, intents + 2)[1:-1]
     for _ in range(100):
-        served = [rng.random(10) < 0.02 for _ in range(100)]
-        for look in range(1, 101):
-            so_far = np.concatenate(served[:look])
-            judged = judge_canary(Arm(4_000, 80), Arm(len(so_far), int(so_far.sum())), 1.0, Rules())
-            if judged.found is Found.AGAINST:
-                stopped += 1
-                break
+        mixes = rng.dirichlet(np.ones(intents), 2)
+        old, new = (rng.choice(intents, size, p=mix) for size, mix in zip((4_000, 1_000), mixes, strict=True))
+        champion, failed = _arm_of(old, rng.random(4_000) < fails[old]), rng.random(1_000) < fails[new]
+        stopped += any(
+            judge_canary(champion, _arm_of(new[:so_far], failed[:so_far]), 1.0, Rules()).found is Found.AGAINST
+            for so_far in range(10, 1_001, 10)
+        )
 
     assert stopped <= 100 * CHANCE
+
+
+def _arm_of(intents: npt.NDArray[np.int64], failed: npt.NDArray[np.bool_]) -> Arm:
+    return Arm(len(intents), 0, {str(i): Called(int((intents == i).sum()), int(failed[intents == i].sum())) for i in np.unique(intents)})
 
 
 def test_a_verdict_keeps_its_evidence() -> None:
