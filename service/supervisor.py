@@ -6,6 +6,8 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +24,7 @@ from service.settings import Settings
 
 READY_SECONDS = 120.0
 ANSWER_SECONDS = 180.0
+SWAP_SECONDS = 2.0  # between two looks at which router serves
 Answer = dict[str, Any]
 
 
@@ -103,7 +106,9 @@ async def run_all(settings: Settings, question: str, console: Console) -> int:
         await asyncio.wait([first, stopped], return_when=asyncio.FIRST_COMPLETED)
         if first.done():
             first.result()
+            swaps = asyncio.create_task(_tell_swaps(f"{service_url(settings)}/readyz", console))
             await asyncio.wait([*ended, stopped], return_when=asyncio.FIRST_COMPLETED)
+            swaps.cancel()
         first.cancel()
         return 0 if stop.is_set() else 1
     finally:
@@ -166,6 +171,19 @@ async def _ready(url: str, children: Sequence[asyncio.subprocess.Process]) -> No
                 last = type(exc).__name__
             await asyncio.sleep(0.05)
     raise NotAnswered(f"{url} was not ready within {READY_SECONDS:g} s: {last}")
+
+
+async def _tell_swaps(url: str, console: Console) -> None:
+    """Say whenever another router version has come to serve."""
+    serving = None
+    async with httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
+        while True:
+            with suppress(httpx.TransportError, ValueError, AttributeError):  # no answer, or none that says so
+                version = (await client.get(url)).json().get("router_version")
+                if serving is not None and version not in {None, serving}:
+                    console.print(f"{datetime.now():%H:%M:%S} router version {version} serves now, in place of {serving}", highlight=False)
+                serving = version or serving
+            await asyncio.sleep(SWAP_SECONDS)
 
 
 async def _stop(children: Sequence[asyncio.subprocess.Process]) -> None:

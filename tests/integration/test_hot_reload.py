@@ -96,6 +96,23 @@ def test_a_promotion_on_this_machine_is_served_within_seconds(office: Path, serv
     assert wait_until(lambda: served(service) == "1", FOLLOWS_SECONDS)
 
 
+def test_who_runs_everything_in_a_terminal_is_told_which_router_serves(office: Path, tmp_path: Path) -> None:
+    """`pointsman run` shows an answer first, and then each swap."""
+    port, agents_port = free_port(), free_port()
+    settings = {"POINTSMAN_PORT": str(port), "POINTSMAN_AGENTS_PORT": str(agents_port)}
+    terminal = Program(["run", "--question", "where is the parcel"], office, settings, f"http://127.0.0.1:{port}/readyz")
+    before, number = served(terminal), register(office, tmp_path)
+    assert wait_until(lambda: "Stop with Ctrl-C" in terminal.log, SLOW_MACHINE)
+
+    run(office, "service.cli", "routers", "promote", number)
+    told = wait_until(lambda: f"router version {number} serves now, in place of {before}" in terminal.log, FOLLOWS_SECONDS)
+    run(office, "service.cli", "routers", "rollback")
+    terminal.stop()
+
+    assert told, terminal.log
+    assert terminal.process.returncode == 0
+
+
 def test_an_alias_that_somebody_else_moves_is_followed(office: Path, service: Program, tmp_path: Path) -> None:
     """Such as a colleague in MLflow's own interface."""
     number = register(office, tmp_path)
