@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
 from rich.table import Table
 
 from optimizers.court import judge_integrity, judge_off_policy, judge_test, rule
@@ -24,12 +23,13 @@ from optimizers.student import fit
 from optimizers.trial import Routing, Trial, hold
 from service.routing.encoder import Encoder
 from service.routing.policy import Policy
+from service.terminal import terminal
 
 EACH, TRIED, BETTER = 50, 1_000, 100
 OPEN = Policy(refuse_above=1.0, act_above=1.01, clarify_below=0.5, accepted_in_scope=1.0, risk_target=0.02, coverage=0.0)
 
 Names = npt.NDArray[np.object_]
-console = Console()
+console = terminal()
 
 
 def main() -> None:

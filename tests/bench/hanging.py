@@ -18,20 +18,20 @@ from uuid import uuid4
 
 import aiohttp
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from service.agents.faults.kinds import Fault
 from service.agents.faults.plan import FaultPlan, PlannedFault
 from service.agents.faults.server import FaultServer
 from service.catalog.loader import PACKAGED, load_catalog
+from service.terminal import terminal
 from tests.bench.systems import ROOT, System, free_port, running
 
 CALLERS, OF_THE_STUCK = 100, 6
 STUCK = "gap_analyzer"
 TIMEOUT_MS = 2_000
 HANGS = FaultPlan(faults=(PlannedFault(agent=STUCK, fault=Fault.HANG),))
-console = Console()
+console = terminal()
 
 
 def main() -> None:

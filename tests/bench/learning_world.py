@@ -29,7 +29,6 @@ import numpy as np
 import yaml
 from aiohttp import web
 from matplotlib.figure import Figure as Drawing
-from rich.console import Console
 
 from optimizers.dataset import Row
 from optimizers.evaluate import Figure
@@ -37,13 +36,14 @@ from optimizers.student import fit
 from service.adapters.mlflow_registry import MlflowRegistry
 from service.routing.encoder import Encoder, Encoding
 from service.routing.student import Student
+from service.terminal import terminal
 from signatures.artifact import STUDENT
 from tests.bench.systems import ROOT, System, free_port, running
 
 NOISE, FEEDBACK, WRONG = 0.05, 0.2, 0.1
 AT_ONCE = 6
 PER_SESSION = 5
-console = Console()
+console = terminal()
 
 
 @dataclass(frozen=True, slots=True)

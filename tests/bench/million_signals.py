@@ -20,7 +20,6 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import numpy as np
-from rich.console import Console
 
 from optimizers.dataset import read_rows
 from optimizers.observations import COLUMNS, observe
@@ -29,13 +28,14 @@ from optimizers.snapshot import build_snapshot
 from service.adapters.signal_log import SignalLog
 from service.adapters.sql_store import SqlStore
 from service.adapters.sql_tables import decision_values, signal_values
+from service.terminal import terminal
 from tests.bench.systems import ROOT
 from tests.contract.test_store import a_receipt
 
 BATCH = 10_000
 PADDING = 4_500  # bytes that a receipt of the service has beyond the one used here
 SECONDS, GIBIBYTES = 120.0, 2.0
-console = Console()
+console = terminal()
 
 
 def main() -> None:

@@ -8,14 +8,14 @@ import argparse
 from collections import Counter
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from optimizers.evaluate import Figure
 from optimizers.off_policy import estimate
+from service.terminal import terminal
 from tests.unit.test_off_policy import simulate
 
-console = Console()
+console = terminal()
 
 
 def main() -> None:

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from optimizers.dataset import read_rows
 from service.catalog.loader import load_catalog
 from service.routing.encoder import Encoder
+from service.terminal import terminal
 from tests.bench.systems import System, file_name, free_port, running, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ TOKENS = (19, 21)
 TWO_WORKERS = "pointsman, two workers"
 OFFERED, STEP, KEPT = 20.0, 1.2, 0.97  # requests a second; the next is so much higher, until less than so much is answered in time
 SETTLE_SECONDS = 45.0  # after its start the service loads MLflow in the background
-console = Console()
+console = terminal()
 
 
 def main() -> None:

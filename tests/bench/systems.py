@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
+from service.terminal import terminal
 
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 120.0
-console = Console()
+console = terminal()
 
 
 @dataclass(frozen=True)
