@@ -20,11 +20,13 @@ class Comparison:
 
     Attributes:
         tried: what each chose for which request.
+        reached: where each would have called the right agent, or refused rightly, without asking back; None where that is not known.
     """
 
     paired: Paired
     slices: Mapping[str, Paired]
     tried: Sequence["Tried"] = ()
+    reached: Paired | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def judge_integrity(problems: Sequence[str]) -> Finding:
 
 
 def judge_test(compared: Comparison | None, rules: Rules) -> Finding:
-    """Judge the paired test: better over all, and in no slice that counts worse."""
+    """Judge the paired test: better over all, in no slice that counts worse, and not by asking back instead."""
     if compared is None:
         return Finding(step=Step.TEST, found=Found.NO_VERDICT, reason="There is no test set.")
     paired, worse = compared.paired, worse_slices(compared.slices, rules.slice_significance)
@@ -92,6 +94,9 @@ def judge_test(compared: Comparison | None, rules: Rules) -> Finding:
         "slices": len(compared.slices),
         "worse_slices": list(worse),
     }
+    reached = compared.reached
+    if reached is not None:
+        figures |= {"reached_at_once": {"champion": reached.champion, "challenger": reached.challenger, "p_worse": reached.p_worse}}
     said = (
         f"{paired.challenger:.1%} against {paired.champion:.1%} on {paired.n} requests ({paired.gained} gained, {paired.lost} lost, "
         f"p = {paired.p_better:.3g})"
@@ -103,6 +108,9 @@ def judge_test(compared: Comparison | None, rules: Rules) -> Finding:
         return Finding(step=Step.TEST, found=Found.AGAINST, reason=f"Worse on {', '.join(worse)}; over all {said}.", figures=figures)
     if paired.p_better > rules.significance:
         return Finding(step=Step.TEST, found=Found.AGAINST, reason=f"Not proven to be better: {said}.", figures=figures)
+    if reached is not None and reached.p_worse <= rules.slice_significance:
+        less = f"{reached.challenger:.1%} against {reached.champion:.1%} reach the right agent at once, for it asks back about more"
+        return Finding(step=Step.TEST, found=Found.AGAINST, reason=f"{less}; its choices: {said}.", figures=figures)
     return Finding(step=Step.TEST, found=Found.FOR, reason=f"Better: {said}.", figures=figures)
 
 

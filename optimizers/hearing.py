@@ -8,8 +8,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from optimizers.ruling import Found, Ruling, Verdict
-from service.adapters.mlflow_artifacts import place_of
-from service.adapters.mlflow_client import local_path
 from service.adapters.mlflow_registry import REPORT, MlflowRegistry
 
 if TYPE_CHECKING:
@@ -26,9 +24,7 @@ WHAT_NOW = {
 
 def report_of(registry: MlflowRegistry, number: str) -> str | None:
     """Return where the page about a version lies, a path of this machine or a URI; None where it has none."""
-    place = place_of(registry.uri, registry.run_of(number), REPORT)
-    here = local_path(place) if place is not None else None
-    return str(here) if here is not None else place
+    return registry.where(registry.run_of(number), REPORT)
 
 
 def show_hearing(out: Console, heard: "Hearing", seconds: float) -> None:

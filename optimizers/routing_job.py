@@ -174,7 +174,7 @@ def _compare(case: Case, fitted: Fit, challenger: Routing) -> Comparison | None:
     trial = case.golden_trial()
     if trial is not None:
         encodings = encoder.encode_many(list(trial.texts))
-        return hold(trial, old.agents(encodings), challenger.agents(encodings))
+        return hold(trial, old.agents(encodings), challenger.agents(encodings), (old.at_once(encodings), challenger.at_once(encodings)))
     trial = case.logged_trial()
     if trial is None:
         return None

@@ -19,7 +19,7 @@ from optimizers.dataset import Row
 from optimizers.label_model import FAILED, SUCCEEDED
 from optimizers.paired import compare, compare_slices
 from service.routing.encoder import Encoding
-from service.routing.policy import Policy
+from service.routing.policy import Policy, Step
 from service.routing.student import OUT_OF_SCOPE, Student
 
 NOBODY = ""  # the right answer to what is out of scope
@@ -84,13 +84,19 @@ class _Truth:
     stands_for_others: bool
 
 
-def hold(trial: Trial, champion: Sequence[str], challenger: Sequence[str]) -> Comparison:
-    """Compare the agents that both choose for the requests of a trial; the slices are the right agents."""
+def hold(
+    trial: Trial, champion: Sequence[str], challenger: Sequence[str], at_once: tuple[Sequence[bool], Sequence[bool]] | None = None
+) -> Comparison:
+    """Compare the agents that both choose for the requests of a trial; the slices are the right agents.
+
+    `at_once` says where each of the two would carry its choice out without asking the user back, where that is known.
+    """
     right = np.array(trial.right, object)
     old, new = ((np.array(chosen, object) == right).astype(bool) for chosen in (champion, challenger))
     slices = [agent or "out of scope" for agent in trial.right]
     tried = [Tried(*each) for each in zip(trial.texts, trial.right, champion, challenger, strict=True)]
-    return Comparison(compare(old, new, trial.weight), compare_slices(old, new, slices, trial.weight), tried)
+    reached = compare(old & np.array(at_once[0]), new & np.array(at_once[1]), trial.weight) if at_once is not None else None
+    return Comparison(compare(old, new, trial.weight), compare_slices(old, new, slices, trial.weight), tried, reached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,11 @@ class Routing:
         return [self.serves.get(next(iter(reading.probabilities)), NOBODY) for reading in self.student.read_all(encodings)]
 
     def agents(self, encodings: Sequence[Encoding]) -> list[str]:
-        """Return the agent that it would send each encoded text to; nobody, where it would refuse."""
+        """Return the agent that it would send each encoded text to, if it could not ask; nobody, where it would refuse."""
         refused = [reading.oos_score > self.policy.refuse_above for reading in self.student.read_all(encodings)]
         return [NOBODY if no else chosen for no, chosen in zip(refused, self.choices(encodings), strict=True)]
+
+    def at_once(self, encodings: Sequence[Encoding]) -> list[bool]:
+        """Say for each encoded text whether it would call an agent or refuse, and not ask the user back, where no LM can help."""
+        best = [(*next(iter(reading.probabilities.items())), reading.oos_score) for reading in self.student.read_all(encodings)]
+        return [self.policy.step(*one, lm_ready=False) is not Step.CLARIFY for one in best]

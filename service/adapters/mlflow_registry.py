@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.adapters.mlflow_artifacts import artifact, version_folder
+from service.adapters.mlflow_artifacts import artifact, place_of, version_folder
 from service.adapters.mlflow_client import local_path, log_dataset, may_exist, open_client, readable, shown, sqlite_path, writes
 from service.errors import ConfigurationError
 from signatures.artifact import ArtifactError, read_version
@@ -304,6 +304,12 @@ class MlflowRegistry:
         """Return a text of a run, or None where it has none of that name; see `champion`."""
         with artifact(self.uri, run_id, path) as file:
             return file.read_text(encoding="utf-8") if file is not None else None
+
+    def where(self, run_id: str, path: str) -> str | None:
+        """Return where a file of a run lies, a path of this machine or a URI; None where it has none of that name; see `champion`."""
+        place = place_of(self.uri, run_id, path)
+        here = local_path(place) if place is not None else None
+        return str(here) if here is not None else place
 
     def _fetch(self, version: "ModelVersion") -> RegisteredVersion:
         try:

@@ -21,7 +21,7 @@ from optimizers.ruling import Rules, Verdict, Weight
 from optimizers.snapshot import labelled_only
 from optimizers.trial import golden_trial, hold
 from service.adapters.job_lease import LEASE_SECONDS, Lease, LeaseTaken
-from service.adapters.mlflow_registry import RegisteredVersion
+from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.optimization_jobs import OptimizationJobs
 from service.adapters.optimization_requests import ask, listed
 from service.adapters.sql_engine import normalise, open_engine
@@ -86,8 +86,9 @@ class World:
 
 @pytest.fixture
 def world(sqlite_database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
-    """An empty database, and a working folder without anything."""
+    """An empty database, a working folder without anything, and a registry that names a champion."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(MlflowRegistry, "champion_number", lambda _: "6")
     world = World(sqlite_database, monkeypatch)
     yield world
     world.engine.dispose()
@@ -264,8 +265,8 @@ class Shelf:
         """Name the run that made a version."""
         return f"run-{number}"
 
-    def fetch_artifact(self, run_id: str, path: str) -> Path | None:
-        """Have nothing of it on this machine."""
+    def where(self, run_id: str, path: str) -> str | None:
+        """Have no report of it."""
         return None
 
     def champion_number(self) -> str:

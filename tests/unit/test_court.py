@@ -1,5 +1,6 @@
 """The court: by table, what each finding leads to; by simulation, how often it errs."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -97,6 +98,18 @@ def test_a_small_test_is_no_test() -> None:
 
     assert (found.found, judge_test(None, OPEN).found) == (Found.NO_VERDICT, Found.NO_VERDICT)
     assert "60 requests" in found.reason
+
+
+def test_better_choices_do_not_make_up_for_asking_back_about_more() -> None:
+    """What users get is the right agent at once; asking a little more, within chance, is no reason."""
+    made = compared(np.random.default_rng(1), 600, gains=0.1, loses=0.0)
+    at = np.arange(600)
+    before, timid, alike = at % 100 < 90, at % 100 < 80, (at % 100 < 90) & (at > 1)
+
+    stopped, passed = (judge_test(replace(made, reached=compare(before, after)), OPEN) for after in (timid, alike))
+
+    assert (stopped.found, passed.found) == (Found.AGAINST, Found.FOR)
+    assert "80.0% against 90.0% reach the right agent at once" in stopped.reason
 
 
 def test_a_slice_that_gets_worse_stops_a_challenger_that_is_better_over_all() -> None:

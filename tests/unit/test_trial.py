@@ -8,7 +8,7 @@ from optimizers.dataset import Row
 from optimizers.label_model import FAILED, NONE, SUCCEEDED
 from optimizers.observations import SCHEMA
 from optimizers.paired import compare
-from optimizers.trial import MOST_WEIGHT, golden_trial, logged_trial
+from optimizers.trial import MOST_WEIGHT, golden_trial, hold, logged_trial
 
 SERVES = {"gap_analysis": "gap_analyzer", "drift_check": "drift_monitor"}
 PLAIN = {"session": 1, "at": 0, "asked": "gap_analyzer", "outcome": SUCCEEDED, "rating": NONE, "again": NONE, "router_version": "1"}
@@ -37,6 +37,18 @@ def observed(*rows: dict[str, object]) -> pa.Table:
 def test_the_right_agent_is_what_somebody_said_or_the_one_that_succeeded(row: dict[str, object], right: tuple[str, ...]) -> None:
     """Of a failure nobody knows."""
     assert logged_trial(observed(row), SERVES).right == right
+
+
+def test_who_reaches_the_right_agent_at_once_is_counted_apart() -> None:
+    """A right choice that the user is asked about first is right, and not at once."""
+    trial = golden_trial([Row(f"text {i}", "gap_analysis") for i in range(4)], SERVES)
+    right = ["gap_analyzer"] * 3 + ["drift_monitor"]
+
+    made = hold(trial, right, right, ([True, True, False, True], [True, False, False, True]))
+
+    assert made.reached is not None
+    assert (made.paired.champion, made.reached.champion, made.reached.challenger) == (0.75, 0.5, 0.25)
+    assert hold(trial, right, right).reached is None
 
 
 def test_a_corrected_failure_stands_for_those_that_nobody_corrected() -> None:
