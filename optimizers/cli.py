@@ -18,6 +18,7 @@ from optimizers.improve_cli import carry_out_pending, estimate_one, improve_one
 from optimizers.order import AUTO, OPTIMIZERS, Auto, CannotBeOptimized, Order, Wish, wish_for
 from optimizers.progress import shown
 from optimizers.ruling import Rules
+from service.adapters.mlflow_artifacts import damage_of
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import CHAMPION_NOTE, recall, remember
 from service.catalog.coverage import say_described_only
@@ -28,7 +29,7 @@ from service.errors import ConfigurationError
 from service.routing.encoder_file import NAME
 from service.routing.student import Student
 from service.settings import Settings, read_settings
-from service.terminal import as_utc, run_program, terminal
+from service.terminal import as_utc, examples, run_program, terminal
 from signatures.artifact import STUDENT
 
 if TYPE_CHECKING:
@@ -43,9 +44,14 @@ out, err = terminal(), terminal(stderr=True)
 
 @app.command(
     no_args_is_help=True,
-    epilog="The first router: `optimize --bootstrap`   A better one, from the log: `optimize --signature routing`\n\n"
-    "Those that were asked for: `optimize --pending`\n\n"
-    "Other data: `optimize --bootstrap --seed-set FOLDER --golden FILE`   Other rules: `optimize --signature routing --rules FILE`",
+    epilog=examples(
+        "`optimize --bootstrap`: the first router",
+        "`optimize --bootstrap --seed-set FOLDER --golden FILE`: from other data",
+        "`optimize --signature routing`: a better one, from the log",
+        "`optimize --signature routing --rules FILE`: with other rules of the court",
+        "`optimize --signature routing --lm openai/gpt-5-mini --dry-run`: what a search for better prompts would cost",
+        "`optimize --pending`: what was asked for by `POST /optimizations`",
+    ),
 )
 def optimize(
     bootstrap: Annotated[
@@ -132,6 +138,12 @@ def optimize(
             )
         return
     if if_missing and (champion := find_champion(settings.mlflow_uri)) is not None:
+        damage = damage_of(champion.folder)
+        if damage is not None:
+            raise _exit(
+                f"The champion, version {champion.number}, is damaged: {damage} Restore it, go back (pointsman routers rollback), or fit "
+                "another in its place: optimize --bootstrap --promote"
+            )
         if Student.is_current(champion.folder / STUDENT, NAME if settings.encoder is None else None):
             return
         err.print(
@@ -215,7 +227,7 @@ def _read_rules(path: Path | None) -> Rules:
 def find_champion(mlflow_uri: str) -> RegisteredVersion | None:
     """Return the champion: by the note of the last good version, else from the registry, which takes seconds to ask."""
     noted = recall(mlflow_uri, CHAMPION_NOTE)
-    if noted is not None:
+    if noted is not None and damage_of(noted.folder) is None:
         return noted
     try:
         champion = MlflowRegistry(mlflow_uri).champion()

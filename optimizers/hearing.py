@@ -64,15 +64,16 @@ def show_search(out: Console, searched: "Searched") -> None:
         out.print(f"The search ended early: {searched.ended_early}.", highlight=False, soft_wrap=True)
 
 
-def show_verdict(out: Console, verdict: Verdict) -> None:
-    """Print each step's finding and the ruling."""
+def show_verdict(out: Console, verdict: Verdict, *, now: bool = True) -> None:
+    """Print each step's finding and the ruling; where that is `now`, also what it leads to."""
     table = Table(title=f"Version {verdict.challenger} against {verdict.champion or 'none'}", title_justify="left")
     for heading in ("step", "counts", "found", "because"):
         table.add_column(heading)
     for finding in verdict.findings:
         table.add_row(finding.step.value, verdict.rules.weight(finding.step).value, MARKS[finding.found], escape(finding.reason))
     out.print(table)
-    out.print(f"{verdict.ruling.value}: {verdict.reason} {WHAT_NOW[verdict.ruling]}", highlight=False, markup=False, soft_wrap=True)
+    what_now = f" {WHAT_NOW[verdict.ruling]}" if now else ""
+    out.print(f"{verdict.ruling.value}: {verdict.reason}{what_now}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _reasons(counts: object) -> str:

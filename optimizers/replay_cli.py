@@ -17,7 +17,7 @@ from service.adapters.router_source import RouterSource
 from service.adapters.signal_log import SignalLog
 from service.errors import ConfigurationError, StoreUnavailable
 from service.settings import Settings, read_settings
-from service.terminal import as_utc, terminal
+from service.terminal import as_utc, examples, terminal
 
 if TYPE_CHECKING:
     from optimizers.replay_log import Requests
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 out, err = terminal(), terminal(stderr=True)
 MOST = 50_000
-EXAMPLES = (
-    "Example: `pointsman replay --since 2026-11-02 --router challenger`\n\n"
-    "As a page: `pointsman replay --since 2026-11-02 --router 4 --against 3 --html replay.html`"
+EXAMPLES = examples(
+    "`pointsman replay --since 2026-11-02 --router challenger`",
+    "`pointsman replay --since 2026-11-02 --router 4 --against 3 --html replay.html`: as a page",
 )
 
 

@@ -5,7 +5,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from optimizers.evaluate import Figure
-from optimizers.replayed import EXAMPLES, Cluster, Replay
+from optimizers.replayed import EXAMPLES, Cluster, Cost, Replay
 
 SHOWN_CLUSTERS = 12
 LONGEST_TEXT = 90
@@ -23,7 +23,7 @@ def show_replay(out: Console, found: Replay, *, alias: str | None, stretch: str)
         f"likely to break {_likely(found.broken)} (known: {found.losses:,}), to be mended {_likely(found.mended)} (known: {found.gains:,})",
         f"put to an LM {found.asked_lm[0].value:.1%} -> {found.asked_lm[1].value:.1%}, to the user "
         f"{found.asked_user[0].value:.1%} -> {found.asked_user[1].value:.1%}; agents' mean latency "
-        f"{_seconds(found.costs[0].latency_ms)} -> {_seconds(found.costs[1].latency_ms)}, "
+        f"{_latency(found.costs[0])} -> {_latency(found.costs[1])}, "
         f"timeout {_seconds(found.costs[0].timeout_ms)} -> {_seconds(found.costs[1].timeout_ms)}",
     ]
     if found.fitted_on.value > 0.0:
@@ -79,6 +79,12 @@ def _likely(errors: float) -> str:
 
 def _seconds(ms: float | None) -> str:
     return "-" if ms is None else f"{ms / 1_000:.1f} s"
+
+
+def _latency(cost: Cost) -> str:
+    """Return the agents' mean latency, and of how many of the calls it is known, where that is not all of them."""
+    known = f" (known of {cost.latency_told:,} of {cost.dispatched:,} calls)" if cost.latency_told < cost.dispatched else ""
+    return _seconds(cost.latency_ms) + known
 
 
 def _cut(text: str) -> str:

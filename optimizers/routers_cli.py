@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from pydantic import ValidationError
 from rich.table import Table
 
 from optimizers.hearing import report_of, show_verdict
 from optimizers.prompt_diff import diff_programs
-from optimizers.ruling import Verdict
+from optimizers.ruling import Ruling, Verdict
 from optimizers.versions import NAMES, find_version
 from service.adapters.mlflow_registry import CHAMPION, LEFT, ROLLED_BACK, ListedVersion, MlflowRegistry, RegisteredVersion
 from service.adapters.region_log import RegionLog
@@ -20,10 +19,15 @@ from service.errors import ConfigurationError, StoreUnavailable
 from service.routing.policy import Policy
 from service.routing.regions import total
 from service.settings import read_settings
-from service.terminal import terminal
+from service.terminal import examples, terminal
 from signatures.artifact import ArtifactError, RouterVersion, read_version
 
-app = typer.Typer(help="Router versions: list, show, compare, promote, go back.", no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(
+    help="Router versions: list, show, compare, promote, go back.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    epilog=examples("`pointsman routers list`", "`pointsman routers diff champion challenger`", "`pointsman routers rollback`"),
+)
 out, err = terminal(), terminal(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Name = Annotated[str, typer.Argument(metavar="VERSION", help=NAMES)]
@@ -48,7 +52,7 @@ def list_versions(as_json: JsonFlag = False) -> None:
         out.print("There are no router versions yet. Make the first with: optimize --bootstrap", highlight=False)
         return
     table = Table()
-    for heading in ("version", "alias", "made", "by", "parent", "accuracy"):
+    for heading in ("version", "alias", "made (UTC)", "by", "parent", "cross-fitted"):
         table.add_column(heading)
     table.add_column("court", no_wrap=True)
     for one in listed:
@@ -60,7 +64,7 @@ def list_versions(as_json: JsonFlag = False) -> None:
     out.print(table)
 
 
-@app.command(no_args_is_help=True, epilog="Examples: `pointsman routers show 3`, `pointsman routers show challenger`")
+@app.command(no_args_is_help=True, epilog=examples("`pointsman routers show 3`", "`pointsman routers show challenger`"))
 def show(name: Name, as_json: JsonFlag = False) -> None:
     """Show what a version is made of, and the court's verdict on it."""
     registry, _ = _registry()
@@ -84,13 +88,13 @@ def show(name: Name, as_json: JsonFlag = False) -> None:
         lines.append(f"now: {_court(listed)}{'. ' + listed.reason if listed.reason else ''}")
     out.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     if verdict is not None:
-        show_verdict(out, verdict)
+        show_verdict(out, verdict, now=False)
     report = _or_exit(lambda: report_of(registry, number))
     if report is not None:
         out.print(f"Report: {report}", highlight=False, markup=False, soft_wrap=True)
 
 
-@app.command(no_args_is_help=True, epilog="Examples: `pointsman routers diff 2 3`, `pointsman routers diff champion challenger`")
+@app.command(no_args_is_help=True, epilog=examples("`pointsman routers diff 2 3`", "`pointsman routers diff champion challenger`"))
 def diff(old: Name, new: Name) -> None:
     """Show how two versions differ: intents, thresholds, figures, prompts."""
     registry, _ = _registry()
@@ -105,12 +109,14 @@ def promote(name: Name) -> None:
     registry, uri = _registry()
     version, _ = _read(registry, name)
     number = version.number
-    if _or_exit(registry.champion_number) == number and registry.ruling(number) not in LEFT:
+    ruling = _or_exit(lambda: registry.ruling(number))
+    if _or_exit(registry.champion_number) == number and ruling not in LEFT:
         out.print(f"Version {number} is champion already.", highlight=False)
         return
     _or_exit(lambda: registry.promote(number))
-    remember(uri, version)
-    out.print(f"Version {number} is champion. To go back: pointsman routers rollback", highlight=False)
+    _note(uri, version)
+    against = f" The court's ruling on it was: {ruling}." if ruling not in {None, Ruling.PROMOTE.value} else ""
+    out.print(f"Version {number} is champion.{against} To go back: pointsman routers rollback", highlight=False, soft_wrap=True)
 
 
 @app.command(epilog="Example: `pointsman routers rollback`")
@@ -119,11 +125,11 @@ def rollback() -> None:
     registry, uri = _registry()
     was, now = _or_exit(lambda: registry.rollback(ROLLED_BACK, "Left by hand."))
     version, _ = _read(registry, now)
-    remember(uri, version)
+    _note(uri, version)
     out.print(f"Version {now} is champion again, in place of {was}.", highlight=False)
 
 
-@app.command(epilog="Examples: `pointsman routers regions`, `pointsman routers regions 3 --html regions.html`")
+@app.command(epilog=examples("`pointsman routers regions`", "`pointsman routers regions 3 --html regions.html`"))
 def regions(
     name: Name = CHAMPION,
     html: Annotated[Path | None, typer.Option(help="Write a page with a chart.")] = None,
@@ -185,11 +191,20 @@ def _read(registry: MlflowRegistry, name: str) -> tuple[RegisteredVersion, Route
 
 
 def _verdict(registry: MlflowRegistry, number: str) -> Verdict | None:
-    text = registry.verdict(number)
     try:
+        text = _or_exit(lambda: registry.verdict(number))
         return Verdict.model_validate_json(text) if text is not None else None
-    except ValidationError as exc:
-        raise _exit(f"The verdict on version {number} cannot be read: {exc}") from exc
+    except ValueError:  # somebody wrote it by hand: what is known besides is shown all the same
+        err.print(f"The verdict on version {number} (verdict.json of its run) cannot be read.", style="yellow", highlight=False)
+        return None
+
+
+def _note(uri: str, version: RegisteredVersion) -> None:
+    """Tell the services of this working folder; those of others, and these without it, ask the registry."""
+    try:
+        remember(uri, version)
+    except OSError as exc:
+        err.print(f"The services here hear of it a few seconds later: {exc}.", style="yellow", markup=False, soft_wrap=True)
 
 
 def _court(one: ListedVersion) -> str:

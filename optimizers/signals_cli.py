@@ -15,12 +15,19 @@ from service.adapters.signal_log import Deleted, SignalLog, schema
 from service.contracts.caller import ANYONE
 from service.errors import ConfigurationError, StoreUnavailable
 from service.settings import read_settings
-from service.terminal import as_utc, quiet_at_exit, replaced, terminal
+from service.terminal import as_utc, examples, quiet_at_exit, replaced, terminal
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-app = typer.Typer(help="What was logged for training: export, delete, prune.", no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(
+    help="What was logged for training: export, delete, prune.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    epilog=examples(
+        "`pointsman signals export signals.parquet`", "`pointsman signals delete --user u-17`", "`pointsman signals prune --days 180`"
+    ),
+)
 out, err = terminal(), terminal(stderr=True)
 STDOUT = Path("-")
 Progress = Callable[[str], None]
@@ -41,7 +48,7 @@ def signals() -> None:
 
 @app.command(
     no_args_is_help=True,
-    epilog="Example: `pointsman signals export signals.parquet --since 2026-11-01`   For a pipe: `pointsman signals export -`",
+    epilog=examples("`pointsman signals export signals.parquet --since 2026-11-01`", "`pointsman signals export -`: for a pipe"),
 )
 def export(
     file: Annotated[Path, typer.Argument(help="Where to write; `-` for standard output (JSON lines only).")],
@@ -71,7 +78,7 @@ def export(
     err.print(f"{count} signals written to {file}", highlight=False)
 
 
-@app.command(epilog="Example: `pointsman signals delete --user u-17`   `pointsman signals delete --tenant acme --session s-42`")
+@app.command(epilog=examples("`pointsman signals delete --user u-17`", "`pointsman signals delete --tenant acme --session s-42`"))
 def delete(
     session: Annotated[str | None, typer.Option(help="A session id.")] = None,
     user: Annotated[str | None, typer.Option(help="A user id.")] = None,

@@ -27,7 +27,7 @@ from service.contracts.query import ConversationTurn, OrchestratorInput, ParsedQ
 from service.errors import ConfigurationError, PointsmanError
 from service.listening import require_free_port
 from service.settings import Settings, read_settings
-from service.terminal import run_program, terminal
+from service.terminal import examples, run_program, terminal
 
 if TYPE_CHECKING:
     from service.contracts.decision import RouteDecision
@@ -83,7 +83,7 @@ def serve(
         raise _exit(str(exc)) from exc
 
 
-@app.command(epilog="Example: `pointsman agents --port 8101`\n\nA drill (docs/drills.md): `pointsman agents --faults drill.yaml`")
+@app.command(epilog=examples("`pointsman agents --port 8101`", "`pointsman agents --faults drill.yaml`: a drill (docs/drills.md)"))
 def agents(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port; default POINTSMAN_AGENTS_PORT or 8101.")] = None,
@@ -123,7 +123,7 @@ def run(
 
 
 @app.command(
-    epilog=f'Example: `pointsman ask "Where are we leaving Fabhalta scripts on the table?"`\n\nA follow-up: `pointsman ask {FOLLOW_UP}`'
+    epilog=examples('`pointsman ask "Where are we leaving Fabhalta scripts on the table?"`', f"`pointsman ask {FOLLOW_UP}`: a follow-up")
 )
 def ask(
     text: Annotated[str, typer.Argument(help="The question.")],
@@ -143,7 +143,7 @@ def ask(
     raise typer.Exit(1 if answer["status"] == "failed" else 0)
 
 
-@app.command(epilog=f'Example: `pointsman route "who responds best to samples?" --json`\n\nA follow-up: `pointsman route {FOLLOW_UP}`')
+@app.command(epilog=examples('`pointsman route "who responds best to samples?" --json`', f"`pointsman route {FOLLOW_UP}`: a follow-up"))
 def route(text: Annotated[str, typer.Argument(help="The question.")], history: HistoryOption = None, as_json: JsonFlag = False) -> None:
     """Decide which agents should handle a text, in this process and without asking them."""
     decision = _run(_route(text, tuple(history or ())))

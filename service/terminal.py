@@ -22,6 +22,11 @@ def terminal(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=None if known else WIDE)
 
 
+def examples(*lines: str) -> str:
+    """Return the end of a command's help: examples, each on a line of its own."""
+    return "\n\n".join(("Examples:", *(f"- {line}" for line in lines)))
+
+
 def run_program(app: Callable[[], object]) -> NoReturn:
     """Run a program; what cannot be written (a full disk, a text that is no Unicode) ends it with a sentence and exit code 2."""
     try:

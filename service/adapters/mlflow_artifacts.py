@@ -7,13 +7,14 @@ the registry is down. Anything else that was fetched is gone when it has been re
 import hashlib
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from service.adapters.mlflow_client import local_path, open_client, readable, shown, told
 from service.errors import ConfigurationError
 from service.settings import STATE
+from signatures.artifact import ArtifactError, read_version
 
 NOTES = STATE / "router"  # where notes on versions lie (`router_source.py`)
 VERSIONS = NOTES / "versions"
@@ -52,10 +53,14 @@ def place_of(uri: str, run_id: str, path: str) -> str | None:
 
 
 def version_folder(uri: str, source: str) -> Path:
-    """Return the folder of a version on this machine; from elsewhere it is fetched once. `source` is its URI.
+    """Return the folder of a version on this machine; from elsewhere it is fetched once, and again when the copy is damaged.
+
+    Args:
+        uri: MLflow's address.
+        source: the URI of the version's folder.
 
     Raises:
-        ConfigurationError: it is gone, or cannot be fetched.
+        ConfigurationError: it is gone, damaged where it comes from, or cannot be fetched or kept.
     """
     here = local_path(source)
     if here is not None:
@@ -63,30 +68,46 @@ def version_folder(uri: str, source: str) -> Path:
             raise ConfigurationError(f"{here} is gone. Restore it, or make another version champion: pointsman routers promote VERSION")
         return here
     kept = (VERSIONS / hashlib.sha256(f"{uri} {source}".encode()).hexdigest()[:32]).absolute()
-    if kept.is_dir():
-        kept.touch()
+    if damage_of(kept) is None:
+        with suppress(OSError):  # a disk that is read-only
+            kept.touch()
         return kept
     try:
         VERSIONS.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix="partial-", dir=VERSIONS) as into:
-            _keep(_fetch(uri, source, Path(into)), kept)
+            fetched = _fetch(uri, source, Path(into))
+            damage = damage_of(fetched)
+            if damage is not None:
+                raise ConfigurationError(f"{source} is damaged where it comes from: {damage}")
+            _keep(fetched, kept)
         forget_old()
     except OSError as exc:
         raise ConfigurationError(f"{source} cannot be kept in {VERSIONS}: {exc}") from exc
     return kept
 
 
+def damage_of(folder: Path) -> str | None:
+    """Return what is wrong with a version's files, or None."""
+    try:
+        read_version(folder)
+    except ArtifactError as exc:
+        return str(exc)
+    return None
+
+
 def _keep(fetched: Path, kept: Path) -> None:
     try:
+        if kept.exists() and damage_of(kept) is not None:
+            shutil.rmtree(kept)
         fetched.rename(kept)
     except OSError:
-        if not kept.is_dir():  # or another process was faster
+        if damage_of(kept) is not None:  # or another process was faster
             raise
 
 
 def forget_old() -> None:
     """Remove the versions that have not been asked for the longest, but none that a note names."""
-    named = "".join(note.read_text(encoding="utf-8", errors="replace") for note in NOTES.glob("*.json"))
+    named = "".join(note.read_text(encoding="utf-8", errors="replace") for note in NOTES.glob("*.json") if note.is_file())
     kept = sorted((one for one in VERSIONS.iterdir() if one.name.isalnum()), key=lambda one: -one.stat().st_mtime)
     for one in kept[MOST_KEPT:]:
         if one.name not in named:

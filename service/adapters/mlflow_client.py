@@ -2,11 +2,12 @@
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
-from urllib.parse import unquote, urlparse, urlsplit, urlunsplit
+from urllib.parse import unquote, urlparse
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_PASSWORD = re.compile(r"(://[^:/@]*:).*(?=@)")
+_IN_QUERY = re.compile(r"([?&](?:password|token)=)[^&]*", re.IGNORECASE)
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -27,6 +30,7 @@ _ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # where `--json` prints
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",  # which may say an hour
     "LITELLM_LOCAL_MODEL_COST_MAP": "true",
 }
 
@@ -116,19 +120,17 @@ def log_dataset(client: "MlflowClient", run_id: str, *, name: str, digest: str, 
 
 
 def shown(uri: str) -> str:
-    """Return an address for messages: without its password."""
-    parts = urlsplit(uri)
-    if not parts.password:
-        return uri
-    _, _, where = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{where}"))
+    """Return an address for messages: without its password, also where that has characters which an address cannot have."""
+    return _IN_QUERY.sub(r"\1***", _PASSWORD.sub(r"\1***", uri))
 
 
 def told(exc: Exception, uri: str) -> str:
     """Return what an error says, without the address's password."""
-    password = urlsplit(uri).password
     text = str(exc)
-    return text.replace(password, "***").replace(unquote(password), "***") if password else text
+    for found in (*_PASSWORD.finditer(uri), *_IN_QUERY.finditer(uri)):
+        password = found[0].removeprefix(found[1])
+        text = text.replace(password, "***").replace(unquote(password), "***") if password else text
+    return text
 
 
 def sqlite_path(uri: str) -> Path | None:

@@ -171,9 +171,12 @@ class MlflowRegistry:
             old = aliases.get(CHAMPION)
             if over is not None and str(old) != over:
                 raise ConfigurationError(f"Version {old} is champion by now, not {over}. Nothing was changed. See: pointsman routers list")
-            client.set_registered_model_alias(MODEL, CHAMPION, number)  # first: whatever ends this here, a version can be gone back to
+            left = old is not None and client.get_model_version(MODEL, old).tags.get(RULING) in LEFT
             client.set_model_version_tag(MODEL, number, PROMOTED, datetime.now(UTC).isoformat())
-            if old is not None and str(old) != number:
+            if old is not None and str(old) != number and not left:
+                client.set_registered_model_alias(MODEL, PREVIOUS, old)  # first: whatever ends this here, who serves can be left
+            client.set_registered_model_alias(MODEL, CHAMPION, number)
+            if left:
                 client.set_registered_model_alias(MODEL, PREVIOUS, old)
             if found[0].tags.get(RULING) in LEFT:
                 client.delete_model_version_tag(MODEL, number, RULING)
@@ -210,8 +213,8 @@ class MlflowRegistry:
         champion, previous = found
         if self.ruling(previous) in LEFT:
             raise NoWayBack(
-                f"The champion before version {champion} is version {previous}, and that one was left itself "
-                f"({self.ruling(previous)}). To serve it all the same: pointsman routers promote {previous}"
+                f"Version {champion} serves in place of version {previous}, which was left ({self.ruling(previous)}). "
+                f"To serve that one all the same: pointsman routers promote {previous}; or an older one of pointsman routers list."
             )
         version = self.version(previous)
         if version is None:
@@ -253,8 +256,12 @@ class MlflowRegistry:
         tags = found[0].tags if found else {}
         if not {SINCE, STAGE, SHARE} <= set(tags):
             return None  # nobody, or an alias that somebody set by hand
-        since, most_worse = datetime.fromisoformat(tags[SINCE]), float(tags.get(MOST_WORSE, 0.0))
-        return Tried(str(found[0].version), tags[STAGE], float(tags[SHARE]), since, most_worse)
+        try:
+            since = datetime.fromisoformat(tags[SINCE])
+            since = since if since.tzinfo is not None else since.replace(tzinfo=UTC)
+            return Tried(str(found[0].version), tags[STAGE], float(tags[SHARE]), since, float(tags.get(MOST_WORSE, 0.0)))
+        except ValueError:  # set by hand, too
+            return None
 
     def promoted(self) -> tuple[str, str, datetime] | None:
         """Return the champion, the one before it, and when it was promoted; None where that is not known."""

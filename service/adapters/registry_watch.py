@@ -35,17 +35,19 @@ from service.programs import Stage
 
 ASK_SECONDS = 3.0
 GUARD_SECONDS = 10.0
+CLOSELY = 20  # looks, of which one also checks the copy on this machine
 DATABASE = "POINTSMAN_WATCHED_DATABASE"  # the environment variable that says where the signals are; `REGISTRY` does so for the versions
 
 
 def watch(uri: str, database: str, margin: float) -> None:
     """Watch until the process is ended."""
     CHAMPION_NOTE.parent.mkdir(parents=True, exist_ok=True)
-    guarded = 0.0
+    guarded, turn = 0.0, 0
     with CHAMPION_NOTE.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         while True:
-            look(uri)
+            look(uri, closely=turn % CLOSELY == 0)
+            turn += 1
             look_at_candidate(uri)
             look_at_regions(uri, database)
             if time.monotonic() - guarded >= GUARD_SECONDS:
@@ -54,8 +56,9 @@ def watch(uri: str, database: str, margin: float) -> None:
             time.sleep(ASK_SECONDS)
 
 
-def look(uri: str, note: Path = CHAMPION_NOTE) -> None:
-    """Ask for the champion once, and note a change."""
+def look(uri: str, note: Path = CHAMPION_NOTE, *, closely: bool = True) -> None:
+    """Ask for the champion once, and note a change; `closely`: and have it fetched again when the copy here is damaged."""
+    from service.adapters.mlflow_artifacts import damage_of
     from service.adapters.mlflow_registry import MlflowRegistry
 
     try:
@@ -63,12 +66,15 @@ def look(uri: str, note: Path = CHAMPION_NOTE) -> None:
         number, noted = registry.champion_number(), recall(uri, note)
         if number is None:
             note_problem(uri, NO_CHAMPION, note)
-        elif noted is None or noted.number != number:
+        elif noted is None or noted.number != number or (closely and damage_of(noted.folder) is not None):
             champion = registry.champion()
             if champion is not None:
                 remember(uri, champion, note)
     except (ConfigurationError, OSError) as exc:
-        note_problem(uri, str(exc), note)
+        try:
+            note_problem(uri, str(exc), note)
+        except OSError as unwritten:
+            print(f"champion_not_noted: {unwritten}", file=sys.stderr, flush=True)  # noqa: T201  # this process has no other log
 
 
 def look_at_candidate(uri: str, note: Path = CANDIDATE_NOTE) -> None:

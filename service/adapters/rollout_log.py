@@ -61,6 +61,7 @@ class RolloutLog:
         counted = (
             sa.func.count(),
             _count(col(Signal.rung) == Rung.SAFE_DEFAULT.value),
+            _count(sa.and_(sa.not_(called), col(Signal.agents_unavailable) > 0)),
             _count(called),
             _count(sa.and_(called, col(Signal.agents_succeeded) == 0)),
             sa.func.count(reward),
@@ -72,7 +73,8 @@ class RolloutLog:
             wanted = wanted.where(col(Signal.created_at) < until)
         with opened(self._url) as engine, engine.connect() as connection:
             found = connection.execute(wanted.group_by(col(Signal.intent))).all()
-        return Arm(sum(row[1] for row in found), sum(row[2] for row in found), {row[0] or "": Called(*row[3:]) for row in found})
+        requests, fallbacks, unavailable = (sum(row[i] for row in found) for i in (1, 2, 3))
+        return Arm(requests, fallbacks, unavailable, {row[0] or "": Called(*row[4:]) for row in found})
 
 
 def _count(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:

@@ -120,16 +120,16 @@ def recall(uri: str, path: Path = LAST_GOOD) -> RegisteredVersion | None:
     try:
         data = json.loads(path.read_bytes())
         version = RegisteredVersion(str(data["version"]), Path(data["folder"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        return version if data.get("mlflow_uri") == uri and version.folder.is_dir() else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return version if data.get("mlflow_uri") == uri and version.folder.is_dir() else None
 
 
 def read_note(uri: str, path: Path = CHAMPION_NOTE) -> Noted:
     """Return what the registry was last seen to name as champion."""
     try:
         data = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return Noted()
     if not isinstance(data, dict) or data.get("mlflow_uri") != uri:
         return Noted()

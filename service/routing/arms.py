@@ -2,20 +2,23 @@
 
 Like is compared with like: what came of calling agents, intent by intent, so that a router is not blamed for asking an agent that fails
 often, whoever asks it (direct standardization). And a router that answers more requests is not blamed for the errors among them: the other
-one asked back, or refused, and failed nobody because it answered nobody.
+one asked back, or refused, and failed nobody because it answered nobody. What it cannot tell apart is what else changed meanwhile: an agent
+that begins to fail, or a machine that becomes slow, when a new champion begins to serve.
 
 The bounds hold at every look at once (asymptotic confidence sequences, Waudby-Smith et al. 2021), so that a router which is no worse is
 stopped with at most `CHANCE`, however often one looks. They judge a canary and, after a promotion, the new champion beside the one before.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from service.contracts.model import JsonObject
 
-CHANCE = 0.05  # of ever stopping a router that is no worse, by all three rates together
+CHANCE = 0.05  # of ever stopping a router that is no worse, by all rates together
+FEW = 20  # requests of the champion below which an intent is put together with others that it had few of
+MUCH_LESS = 0.25  # by how much more of the requests may be refused or asked back about: what is learned to be out of scope is no harm
 TIGHTEST = 500.0  # requests at which the bounds are tightest
 
 
@@ -65,34 +68,48 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """What came of the requests that one router served: how many, how many the safe default answered, and the others' calls by intent."""
+    """What came of the requests that one router served.
+
+    Attributes:
+        requests: how many there were.
+        fallbacks: that the safe default answered.
+        unavailable: that were meant for agents of which none could be had.
+        called: the others for which an agent was called, by intent.
+    """
 
     requests: int = 0
     fallbacks: int = 0
+    unavailable: int = 0
     called: Mapping[str, Called] = field(default_factory=dict)
 
     @property
     def answered(self) -> Sums:
-        """The share of the requests to which an agent had an answer."""
-        return Sums.of_share(sum(one.requests - one.errors for one in self.called.values()), self.requests)
+        """The share of the requests to which an agent had an answer, where those that were asked could be had."""
+        return Sums.of_share(sum(one.requests - one.errors for one in self.called.values()), self.requests - self.unavailable)
+
+    @property
+    def unanswered(self) -> Sums:
+        """The rest."""
+        return Sums.of_share(self.answered.count - int(self.answered.total), self.answered.count)
 
 
 def compare_arms(champion: Arm, challenger: Arm, most_worse: float) -> tuple[str, JsonObject]:
     """Return why the challenger is worse by more than `most_worse`, or an empty text, and the figures."""
-    chance = CHANCE / 3 / 2  # three rates, and two bounds make a difference
-    fell_back = Sums.of_share(champion.fallbacks, champion.requests), Sums.of_share(challenger.fallbacks, challenger.requests)
+    chance = CHANCE / 4 / 2  # four rates, and two bounds make a difference
+    old_fallbacks, fallbacks = (Sums.of_share(arm.fallbacks, arm.requests) for arm in (champion, challenger))
+    more_answered = bound(challenger.answered, side=-1.0, chance=chance)[0] > bound(champion.answered, side=1.0, chance=chance)[0]
+    by_intent = np.inf if more_answered else most_worse
     rates = {
-        "errors": _by_intent(champion, challenger, lambda one: one.failing, chance),
-        "fallbacks": (*bound(fell_back[1], side=-1.0, chance=chance), *bound(fell_back[0], side=1.0, chance=chance)),
-        "reward lost": _by_intent(champion, challenger, lambda one: one.lost, chance),
+        "errors": (by_intent, _by_intent(champion, challenger, lambda one: one.failing, chance)),
+        "fallbacks": (most_worse, _over_all(old_fallbacks, fallbacks, chance)),
+        "reward lost": (by_intent, _by_intent(champion, challenger, lambda one: one.lost, chance)),
+        "not answered": (most_worse + MUCH_LESS, _over_all(champion.unanswered, challenger.unanswered, chance)),
     }
-    answers_at_least, answered = bound(challenger.answered, side=-1.0, chance=chance)
-    answered_at_most, had_answered = bound(champion.answered, side=1.0, chance=chance)
-    figures: JsonObject = {"answered": {"challenger": answered, "champion": had_answered}}
+    figures: JsonObject = {}
     worse = []
-    for name, (low, mean, high, old_mean) in rates.items():
+    for name, (allowed, (low, mean, high, old_mean)) in rates.items():
         figures[name] = {"challenger": mean, "champion": old_mean, "at_least_worse_by": low - high}
-        if low - high > most_worse and (name == "fallbacks" or answers_at_least <= answered_at_most):
+        if low - high > allowed:
             worse.append(f"{name} {mean:.3f} against {old_mean:.3f}")
     return "; ".join(worse), figures
 
@@ -110,10 +127,10 @@ def bound(sums: Sums, *, side: float, chance: float) -> tuple[float, float]:
 def _by_intent(champion: Arm, challenger: Arm, of: Callable[[Called], Sums], chance: float) -> tuple[float, float, float, float]:
     """Return the challenger's lower bound and mean, and the champion's upper bound and mean had it been called for the same intents.
 
-    An intent that the champion had little of is taken to be as all of its intents are, with the uncertainty of the few.
+    The intents that the champion had few of are one; where it had none of them it is taken to be as over all, with that uncertainty.
     """
-    new = {intent: of(called) for intent, called in challenger.called.items()}
-    old = {intent: of(called) for intent, called in champion.called.items()}
+    known = {intent for intent, called in champion.called.items() if called.requests >= FEW}
+    old, new = (_sums(arm, known, of) for arm in (champion, challenger))
     low, mean = bound(sum(new.values(), Sums()), side=-1.0, chance=chance)
     whole = sum(old.values(), Sums())
     n, weights = whole.count + 2, max(1, sum(one.count for one in new.values()))
@@ -126,6 +143,19 @@ def _by_intent(champion: Arm, challenger: Arm, of: Callable[[Called], Sums], cha
         old_mean += weight * of_intent
         variance += weight**2 * max(0.0, square - of_intent**2) / (before.count + 2)
     return low, mean, old_mean + _reach(n * variance, n, chance), old_mean
+
+
+def _sums(arm: Arm, known: Container[str], of: Callable[[Called], Sums]) -> dict[str, Sums]:
+    """Return an arm's sums by intent, those that are not known put together."""
+    sums: dict[str, Sums] = {}
+    for intent, called in arm.called.items():
+        name = intent if intent in known else ""
+        sums[name] = sums.get(name, Sums()) + of(called)
+    return sums
+
+
+def _over_all(champion: Sums, challenger: Sums, chance: float) -> tuple[float, float, float, float]:
+    return *bound(challenger, side=-1.0, chance=chance), *bound(champion, side=1.0, chance=chance)
 
 
 def _reach(variance: float, n: int, chance: float) -> float:

@@ -3,12 +3,13 @@
 import shutil
 import sqlite3
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from service.adapters.mlflow_client import shown, told
-from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, PREVIOUS, ROLLED_BACK, VERDICT, MlflowRegistry, NoWayBack
+from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, MODEL, PREVIOUS, ROLLED_BACK, SINCE, VERDICT, MlflowRegistry, NoWayBack
 from service.errors import ConfigurationError
 from signatures.artifact import Manifest, write_version
 
@@ -89,27 +90,43 @@ def test_nobody_is_promoted_over_another_champion_than_the_one_it_was_tried_agai
     assert aliases(registry) == before
 
 
-def test_a_promotion_that_ends_half_way_leaves_a_way_back_or_says_that_there_is_none(
-    registry: MlflowRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The version before is never forgotten for one that serves already."""
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_promotion_that_ends_half_way_can_be_made_again(registry: MlflowRegistry, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+    """Whatever serves afterwards, the version before is not forgotten, and the time is known since which the new one is watched."""
     from mlflow.tracking import MlflowClient
 
-    real = MlflowClient.set_registered_model_alias
+    registry.promote("1")
+    real, done = MlflowClient.set_registered_model_alias, list[str]()
 
-    def only_the_first(self: MlflowClient, name: str, alias: str, version: str) -> None:
-        if alias != CHAMPION:
+    def some(self: MlflowClient, name: str, alias: str, version: str) -> None:
+        if len(done) == written:
             raise OSError("the process was killed")
+        done.append(alias)
         real(self, name, alias, version)
 
-    before = aliases(registry)
     with monkeypatch.context() as half:
-        half.setattr(MlflowClient, "set_registered_model_alias", only_the_first)
+        half.setattr(MlflowClient, "set_registered_model_alias", some)
         with pytest.raises(OSError, match="killed"):
             registry.promote("2")
+    champion = registry.champion_number()
+    registry.promote("2")
 
-    assert (aliases(registry)[CHAMPION], aliases(registry)[PREVIOUS]) == ("2", before[PREVIOUS])
+    assert champion == "1"
+    assert (registry.promoted() or ("", ""))[:2] == ("2", "1")
     registry.promote("1")
+
+
+def test_what_somebody_set_by_hand_does_not_stop_anything(registry: MlflowRegistry) -> None:
+    """An instant without a zone is one in UTC; no instant at all is nobody who is tried."""
+    registry.try_out("2", "canary", 0.1)
+    client = registry._client()
+    client.set_model_version_tag(MODEL, "2", SINCE, "2026-01-02T03:04:05")
+    plain = registry.tried()
+    client.set_model_version_tag(MODEL, "2", SINCE, "yesterday")
+    odd = registry.tried()
+    registry.dismiss("2")
+
+    assert (plain and plain.since, odd) == (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), None)
 
 
 def test_a_version_whose_run_was_purged_is_listed_with_what_is_left(registry: MlflowRegistry, tmp_path: Path) -> None:

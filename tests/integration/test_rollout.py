@@ -103,7 +103,7 @@ def test_what_came_of_requests_is_counted_by_intent(log: RolloutLog, tmp_path: P
     asyncio.run(commit())
     arm = log.arm(a_receipt().signal.router_version or "", since=datetime.now(UTC) - timedelta(hours=1))
 
-    assert (arm.requests, arm.fallbacks) == (5, 1)
+    assert (arm.requests, arm.fallbacks, arm.unavailable) == (5, 1, 1)
     assert {intent: (one.requests, one.errors, one.rewarded) for intent, one in arm.called.items()} == {
         "gap_analysis": (2, 1, 2),
         "drift_check": (1, 0, 1),

@@ -12,7 +12,7 @@ from optimizers.court import Comparison, Watched, judge_integrity, judge_off_pol
 from optimizers.off_policy import Answer, Estimate, OffPolicy
 from optimizers.paired import compare, compare_slices
 from optimizers.ruling import Finding, Found, Rules, Ruling, Step, Verdict, Weight
-from service.routing.arms import CHANCE, Arm, Called
+from service.routing.arms import CHANCE, Arm, Called, compare_arms
 
 OPEN = Rules()
 WATCHED = Rules(shadow=Weight.ADVISORY, canary=Weight.ADVISORY)
@@ -158,15 +158,17 @@ def test_the_shadow_is_judged_when_it_has_read_enough(watched: Watched | None, f
     assert judge_shadow(watched, Rules()).found is found
 
 
-def arm(rng: np.random.Generator, n: int, *, errors: float = 0.01, reward: float = 0.8, asked_back: int = 0, **mix: int) -> Arm:
-    """Simulate what came of n requests for which an agent was called, of intents as they are mixed, and of some that were asked back."""
+def arm(
+    rng: np.random.Generator, n: int, *, errors: float = 0.01, reward: float = 0.8, asked_back: int = 0, unavailable: int = 0, **mix: int
+) -> Arm:
+    """Simulate what came of n requests for which an agent was called, of mixed intents, and of some that were asked back."""
     called = {}
     for intent, share in (mix or {"gap": 1}).items():
         count = n * share // sum(mix.values() or [1])
         rewards = np.clip(rng.normal(reward, 0.2, count // 2), 0.0, 1.0)
         failed = int((rng.random(count) < (0.3 if intent == "flaky" else errors)).sum())
         called[intent] = Called(count, failed, len(rewards), float(rewards.sum()), float((rewards**2).sum()))
-    return Arm(n + asked_back, int((rng.random(n + asked_back) < 0.03).sum()), called)
+    return Arm(n + asked_back + unavailable, int((rng.random(n + asked_back) < 0.03).sum()), unavailable, called)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +217,36 @@ def test_a_router_that_fails_where_the_other_never_called_is_found_out() -> None
     assert judge_canary(arm(rng, 2_000, gap=1), arm(rng, 400, errors=0.95, other=1), 1.0, Rules()).found is Found.AGAINST
 
 
+def test_an_outage_under_the_champion_excuses_nothing() -> None:
+    """Whom nobody could reach was not answered; that is no praise of the router that came after."""
+    rng = np.random.default_rng(6)
+
+    assert judge_canary(arm(rng, 1_400, unavailable=600), arm(rng, 1_000, errors=0.12), 1.0, Rules()).found is Found.AGAINST
+
+
+def test_a_router_that_asks_back_about_everything_is_found_out() -> None:
+    """It makes no errors, and is of no use; one that refuses a little more is not blamed."""
+    rng = np.random.default_rng(7)
+    before = arm(rng, 1_900, asked_back=100)
+
+    assert judge_canary(before, arm(rng, 10, asked_back=990), 1.0, Rules()).found is Found.AGAINST
+    assert judge_canary(before, arm(rng, 880, asked_back=120), 1.0, Rules()).found is Found.FOR
+
+
+def test_rare_intents_that_become_frequent_do_not_make_a_router_worse() -> None:
+    """A hundred rare ones fail at 40 % whoever calls; the champion had a tenth of its requests of them, the new one three tenths."""
+    rng, taken_back = np.random.default_rng(8), 0
+    for _ in range(20):
+        arms = []
+        for n, share in ((2_000, 0.1), (3_000, 0.3)):
+            rare = rng.random(n) < share
+            intents = np.where(rare, 10 + rng.integers(0, 100, n), rng.integers(0, 10, n))
+            arms.append(_arm_of(intents, rng.random(n) < np.where(rare, 0.4, 0.01)))
+        taken_back += bool(compare_arms(*arms, 0.02)[0])
+
+    assert taken_back <= 20 * CHANCE
+
+
 @pytest.mark.parametrize("intents", [1, 12])
 def test_a_canary_that_is_no_worse_survives_a_hundred_looks(intents: int) -> None:
     """100 canaries, each looked at 100 times as its requests come in, of intents of which each fails as often as with the champion."""
@@ -233,7 +265,7 @@ def test_a_canary_that_is_no_worse_survives_a_hundred_looks(intents: int) -> Non
 
 
 def _arm_of(intents: npt.NDArray[np.int64], failed: npt.NDArray[np.bool_]) -> Arm:
-    return Arm(len(intents), 0, {str(i): Called(int((intents == i).sum()), int(failed[intents == i].sum())) for i in np.unique(intents)})
+    return Arm(len(intents), 0, 0, {str(i): Called(int((intents == i).sum()), int(failed[intents == i].sum())) for i in np.unique(intents)})
 
 
 def test_a_verdict_keeps_its_evidence() -> None:
