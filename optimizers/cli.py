@@ -18,7 +18,6 @@ from optimizers.improve_cli import carry_out_pending, estimate_one, improve_one
 from optimizers.order import AUTO, OPTIMIZERS, Auto, CannotBeOptimized, Order, Wish, wish_for
 from optimizers.progress import shown
 from optimizers.ruling import Rules
-from service.adapters.mlflow_artifacts import damage_of
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import CHAMPION_NOTE, recall, remember
 from service.catalog.coverage import say_described_only
@@ -30,7 +29,7 @@ from service.routing.encoder_file import NAME
 from service.routing.student import Student
 from service.settings import Settings, read_settings
 from service.terminal import as_utc, examples, run_program, terminal
-from signatures.artifact import STUDENT
+from signatures.artifact import STUDENT, damage_of
 
 if TYPE_CHECKING:
     from optimizers.evaluate import Figure
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
 SEED_SET = Path("datasets/seed")
 GOLDEN = Path("datasets/golden/test.jsonl")
+ENDED = 128 + signal.SIGTERM  # the exit code of who was told to end
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 out, err = terminal(), terminal(stderr=True)
 
@@ -277,8 +277,14 @@ def _exit(message: str) -> typer.Exit:
 
 def main() -> None:
     """Run the program. SIGTERM ends it as an error would: what it holds, a lease and the request that it was at, is given back."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    run_program(app)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ENDED))
+    try:
+        run_program(app)
+    except SystemExit as exc:
+        if exc.code == ENDED:  # the threads of libraries that are at work would abort an orderly end of Python
+            sys.stdout.flush()
+            os._exit(ENDED)
+        raise
 
 
 if __name__ == "__main__":

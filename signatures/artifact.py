@@ -132,6 +132,18 @@ def read_version(folder: Path, fingerprints: Mapping[str, str] | None = None) ->
     return _parse(folder, manifest, contents)
 
 
+def damage_of(folder: Path) -> str | None:
+    """Return what of a version is missing or not as its manifest says, or None. Of which format it is does not matter here."""
+    data = _read(folder / MANIFEST)
+    try:
+        files = dict[str, str](json.loads(data or b"")["files"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return f"{MANIFEST} cannot be read."
+    contents = {name: _read(folder / name) for name in files}
+    damaged = sorted(name for name, content in contents.items() if content is None or _sha256(content) != files[name])
+    return f"{', '.join(damaged)}: missing, or not as {MANIFEST} says." if damaged else None
+
+
 def _parse(folder: Path, manifest: Manifest, contents: Mapping[str, bytes]) -> RouterVersion:
     try:
         states = {name: json.loads(data) for name, data in contents.items() if name != STUDENT}

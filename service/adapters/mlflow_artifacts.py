@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from service.adapters.mlflow_client import local_path, open_client, readable, shown, told
 from service.errors import ConfigurationError
 from service.settings import STATE
-from signatures.artifact import ArtifactError, read_version
+from signatures.artifact import damage_of
 
 NOTES = STATE / "router"  # where notes on versions lie (`router_source.py`)
 VERSIONS = NOTES / "versions"
@@ -84,15 +84,6 @@ def version_folder(uri: str, source: str) -> Path:
     except OSError as exc:
         raise ConfigurationError(f"{source} cannot be kept in {VERSIONS}: {exc}") from exc
     return kept
-
-
-def damage_of(folder: Path) -> str | None:
-    """Return what is wrong with a version's files, or None."""
-    try:
-        read_version(folder)
-    except ArtifactError as exc:
-        return str(exc)
-    return None
 
 
 def _keep(fetched: Path, kept: Path) -> None:

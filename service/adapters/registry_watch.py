@@ -32,6 +32,7 @@ from service.adapters.router_source import (
 from service.errors import ConfigurationError, StoreUnavailable
 from service.ports import NotedCandidate
 from service.programs import Stage
+from signatures.artifact import damage_of
 
 ASK_SECONDS = 3.0
 GUARD_SECONDS = 10.0
@@ -58,7 +59,6 @@ def watch(uri: str, database: str, margin: float) -> None:
 
 def look(uri: str, note: Path = CHAMPION_NOTE, *, closely: bool = True) -> None:
     """Ask for the champion once, and note a change; `closely`: and have it fetched again when the copy here is damaged."""
-    from service.adapters.mlflow_artifacts import damage_of
     from service.adapters.mlflow_registry import MlflowRegistry
 
     try:

@@ -19,7 +19,7 @@ import pytest
 
 from service.catalog.loader import FILES, PACKAGED
 from tests.conftest import ROOT, body
-from tests.integration.conftest import SPECIFIED, Program, Start, gather_answers
+from tests.integration.conftest import SPECIFIED, Program, Start, free_port, gather_answers
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a run fits a router
 
@@ -230,3 +230,26 @@ def test_an_agent_that_speaks_a2a_answers_like_any_other(start_service: Start, a
     assert [a["status"] for a in answers] == ["success", "success"], answers[1]["response_text"]
     assert answers[0]["response_text"] == answers[1]["response_text"]
     assert answers[1]["agents_dispatched"] == ["explainer"]
+
+
+def test_users_of_the_drill_ask_and_rate(start_service: Start, agents: Program, workplace: Path) -> None:
+    """What cannot be asked is told in a sentence, with exit code 2."""
+    service = start_service()
+    script = [sys.executable, str(ROOT / "scripts" / "drill_users.py")]
+
+    def users(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*script, *arguments], capture_output=True, text=True, timeout=100, check=False)
+
+    done = users("--url", service.url, "--count", "5")
+    refused = [
+        users("--url", service.url, "--count", "0"),
+        users("--url", service.url, "--count", "3000", "--round", "2"),
+        users("--url", agents.url, "--count", "1"),
+        users("--url", f"http://127.0.0.1:{free_port()}", "--count", "1"),
+        users("--url", "http://[::1", "--count", "1"),
+    ]
+
+    rated = sqlite3.connect(workplace / "var/pointsman.db").execute("select count(user_satisfaction) from signal where user_id = 'drill'")
+    assert (done.returncode, done.stdout.startswith("5 asked, ")) == (0, True), done.stderr
+    assert rated.fetchone() == (5,)
+    assert [(one.returncode, "Traceback" in one.stderr) for one in refused] == [(2, False)] * 5

@@ -16,6 +16,7 @@ from service.adapters.registry_watch import look
 from service.adapters.router_source import RouterSource, recall
 from service.errors import ConfigurationError
 from service.routing.encoder import Encoder
+from signatures.artifact import STUDENT
 from tests.integration.conftest import READY_SECONDS, free_port
 from tests.integration.office import ASKS, open_office, run
 
@@ -84,6 +85,29 @@ def test_versions_are_made_tried_and_fetched_over_http(folder: Path, server: "tu
     assert getattr(recall(uri, folder / "note.json"), "number", None) == "2"
     assert set(RouterSource(uri, Encoder()).load(champion).student.labels) == set(ASKS)
     assert [one for one in (folder / "tmp").iterdir() if one.is_dir()] == []
+
+
+def test_a_copy_that_was_damaged_is_fetched_again(folder: Path, server: "tuple[str, subprocess.Popen[bytes]]") -> None:
+    """By who looks closely, by a command, and instead of a router fitted anew."""
+    uri, _ = server
+    registry, note = MlflowRegistry(uri), folder / "var/router/champion.json"
+    look(uri)
+    champion = registry.champion()
+    assert champion is not None
+    whole = (champion.folder / STUDENT).read_bytes()
+    read = []
+    for mend in (
+        lambda: look(uri),
+        lambda: registry.version("1"),
+        lambda: run(folder, "--bootstrap", "--if-missing", "--seed-set", "seed.jsonl", MLFLOW_URI=uri),
+    ):
+        (champion.folder / STUDENT).write_bytes(whole[:100])
+        mend()
+        read.append((champion.folder / STUDENT).read_bytes())
+
+    assert read == [whole] * 3
+    assert recall(uri, note) == champion
+    assert len(registry.versions()) == 2
 
 
 def test_the_last_good_version_is_there_while_the_server_is_not(folder: Path, server: "tuple[str, subprocess.Popen[bytes]]") -> None:

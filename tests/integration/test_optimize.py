@@ -1,5 +1,6 @@
 """`optimize --bootstrap` on a real MLflow store: the first version is champion, later ones challengers, and mistakes are told."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from signatures.artifact import STUDENT
+from signatures.artifact import MANIFEST, STUDENT
 from tests.integration.conftest import ROOT
 
 pytestmark = pytest.mark.timeout(600)
@@ -122,11 +123,16 @@ def test_a_champion_of_an_older_format_is_replaced_where_one_is_needed(folder: P
     before = json.loads((folder / "var/router/champion.json").read_text())
     student = Path(before["folder"]) / STUDENT
     save_file({"coef": np.zeros(1, np.float32)}, student, metadata={"config": json.dumps({"format": 1, "encoder": "x"})})
+    damaged = run("optimizers.cli", folder, "--bootstrap", "--seed-set", "seed.jsonl", "--if-missing", catalog=folder / "office")
+    manifest = json.loads((student.parent / MANIFEST).read_text())
+    manifest["files"][STUDENT] = hashlib.sha256(student.read_bytes()).hexdigest()
+    (student.parent / MANIFEST).write_text(json.dumps(manifest))
 
     made = optimize(folder, "--if-missing")
 
     assert (made["version"], made["alias"]) == (str(int(before["version"]) + 1), "champion")
     assert optimize(folder, "--if-missing") == {}
+    assert (damaged.returncode, "is damaged" in damaged.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

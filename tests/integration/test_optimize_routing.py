@@ -127,7 +127,7 @@ def test_what_was_received_teaches_and_does_not_judge(folder: Path) -> None:
 
 def test_what_was_asked_for_is_carried_out_and_its_signals_are_learned_from(folder: Path) -> None:
     """Ended at it, killed at it, and taken again; the version is made of the log and of what was received."""
-    asked = asyncio.run(ask_for(folder, synthesis="high", routing="low"))
+    asked = asyncio.run(ask_for(folder, routing="low", synthesis="high"))
     with at_work(folder) as process:
         process.terminate()
         ended = process.wait(60)
