@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -282,7 +283,8 @@ def main() -> None:
         run_program(app)
     except SystemExit as exc:
         if exc.code == ENDED:  # the threads of libraries that are at work would abort an orderly end of Python
-            sys.stdout.flush()
+            with suppress(OSError):
+                sys.stdout.flush()
             os._exit(ENDED)
         raise
 

@@ -32,7 +32,7 @@ out, err = terminal(), terminal(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Name = Annotated[str, typer.Argument(metavar="VERSION", help=NAMES)]
 T = TypeVar("T")
-SHOWN_METRICS = ("cross_fitted_accuracy", "golden_accuracy")
+CROSS_FITTED = "cross_fitted_accuracy"
 
 
 @app.callback()
@@ -56,7 +56,7 @@ def list_versions(as_json: JsonFlag = False) -> None:
         table.add_column(heading)
     table.add_column("court", no_wrap=True)
     for one in listed:
-        accuracy = next((f"{one.metrics[name]:.3f}" for name in SHOWN_METRICS if name in one.metrics), "")
+        accuracy = f"{one.metrics[CROSS_FITTED]:.3f}" if CROSS_FITTED in one.metrics else ""
         made = f"{one.created_at:%Y-%m-%d %H:%M}"
         table.add_row(
             one.number, ", ".join(one.aliases), made, one.params.get("job", ""), one.params.get("parent", ""), accuracy, _court(one)

@@ -6,6 +6,7 @@ Blocking, for threads and other processes; several services add to the same coun
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -16,6 +17,7 @@ from sqlmodel import col
 from service.adapters.sql_engine import normalise, open_engine, writer
 from service.adapters.sql_tables import Shadow, Signal
 from service.contracts.decision import Rung
+from service.contracts.signals import WEIGHTS
 from service.errors import StoreUnavailable
 from service.programs import Tally
 from service.routing.arms import Arm, Called
@@ -57,7 +59,7 @@ class RolloutLog:
     def arm(self, version: str, *, since: datetime, until: datetime | None = None) -> Arm:
         """Return what came of the requests that a version served in a time."""
         called = col(Signal.agents_succeeded) + col(Signal.agents_failed) > col(Signal.agents_unavailable)
-        reward = sa.case((called, col(Signal.reward)))
+        reward = sa.case((called, _reward_but_for_speed()))
         counted = (
             sa.func.count(),
             _count(col(Signal.rung) == Rung.SAFE_DEFAULT.value),
@@ -75,6 +77,22 @@ class RolloutLog:
             found = connection.execute(wanted.group_by(col(Signal.intent))).all()
         requests, fallbacks, unavailable = (sum(row[i] for row in found) for i in (1, 2, 3))
         return Arm(requests, fallbacks, unavailable, {row[0] or "": Called(*row[4:]) for row in found})
+
+
+def _reward_but_for_speed() -> sa.ColumnElement[Any]:
+    """Return the reward of a request for which an agent was called, without its part of efficiency.
+
+    How fast agents are at an hour of the day is no doing of a router's.
+    """
+    finished = col(Signal.agents_succeeded) + col(Signal.agents_failed) - col(Signal.agents_unavailable)
+    parts: list[tuple[float, sa.ColumnElement[bool], sa.ColumnElement[Any]]] = [
+        (WEIGHTS["routing_accuracy"], sa.true(), col(Signal.agents_succeeded) * 1.0 / sa.func.nullif(finished, 0)),
+        (WEIGHTS["no_rerouting"], col(Signal.was_rerouted).is_not(None), sa.case((col(Signal.was_rerouted).is_(True), 0.0), else_=1.0)),
+        (WEIGHTS["user_satisfaction"], col(Signal.user_satisfaction).is_not(None), (col(Signal.user_satisfaction) - 1.0) / 4.0),
+    ]
+    earned = sum((sa.case((known, weight * value), else_=0.0) for weight, known, value in parts), sa.literal(0.0))
+    weights = sum((sa.case((known, weight), else_=0.0) for weight, known, _ in parts), sa.literal(0.0))
+    return sa.cast(earned / weights, sa.Float)
 
 
 def _count(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:

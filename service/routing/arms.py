@@ -2,8 +2,8 @@
 
 Like is compared with like: what came of calling agents, intent by intent, so that a router is not blamed for asking an agent that fails
 often, whoever asks it (direct standardization). And a router that answers more requests is not blamed for the errors among them: the other
-one asked back, or refused, and failed nobody because it answered nobody. What it cannot tell apart is what else changed meanwhile: an agent
-that begins to fail, or a machine that becomes slow, when a new champion begins to serve.
+one asked back, or refused, and failed nobody because it answered nobody. What nobody can tell apart is an agent that begins to fail just
+when a new champion begins to serve.
 
 The bounds hold at every look at once (asymptotic confidence sequences, Waudby-Smith et al. 2021), so that a router which is no worse is
 stopped with at most `CHANCE`, however often one looks. They judge a canary and, after a promotion, the new champion beside the one before.
