@@ -49,7 +49,7 @@ def open_client(uri: str) -> "MlflowClient":
 
     try:
         return MlflowClient(tracking_uri=uri, registry_uri=uri)
-    except (errors, SQLAlchemyError) as exc:
+    except (errors, SQLAlchemyError, ValueError) as exc:
         raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be opened: {told(exc, uri)}") from exc
 
 
@@ -76,6 +76,8 @@ def readable(uri: str) -> Iterator[list[Any]]:
         ConfigurationError: the registry cannot be used.
     """
     errors = _errors()
+    from google.protobuf.json_format import ParseError
+
     found: list[Any] = []
     try:
         yield found
@@ -85,6 +87,8 @@ def readable(uri: str) -> Iterator[list[Any]]:
         if exc.error_code not in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
             raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be read: {told(exc, uri)}") from exc
         found.clear()
+    except ParseError as exc:
+        raise ConfigurationError(f"{shown(uri)} does not answer as an MLflow registry does. Is the address the right one?") from exc
 
 
 class _HasAddress(Protocol):

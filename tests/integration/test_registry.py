@@ -2,8 +2,10 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,8 @@ def test_a_version_whose_run_was_purged_is_listed_with_what_is_left(registry: Ml
     [
         ("postgresql://ops:s3cr%40t@db:5432/mlflow", "postgresql://ops:***@db:5432/mlflow"),
         ("https://ops:pw@mlflow.example/x", "https://ops:***@mlflow.example/x"),
+        ("http://ops:s3cret#x/y@db:5000", "http://ops:***@db:5000"),
+        ("postgresql://db/mlflow?user=ops&password=s3cret&sslmode=require", "postgresql://db/mlflow?user=ops&password=***&sslmode=require"),
         ("sqlite:///var/mlflow.db", "sqlite:///var/mlflow.db"),
         ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
     ],
@@ -159,7 +163,7 @@ def test_a_version_whose_run_was_purged_is_listed_with_what_is_left(registry: Ml
 def test_no_message_holds_a_password(uri: str, said: str) -> None:
     """Neither in the address nor in what a library says of it."""
     assert shown(uri) == said
-    for password in ("s3cr%40t", "s3cr@t", "pw@"):
+    for password in ("s3cr%40t", "s3cr@t", "pw@", "s3cret"):
         assert password not in told(ValueError(f"cannot connect to {uri} as s3cr@t"), uri) or password not in uri
 
 
@@ -170,6 +174,35 @@ def test_what_goes_wrong_while_writing_is_told_without_the_password(write: Calla
         write(MlflowRegistry("http://ops:s3cret@127.0.0.1:9"))
 
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.fixture
+def strange() -> Iterator[str]:
+    """The address of a server that answers JSON, but not as MLflow does."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"model_version": 5, "registered_model": "x"}')
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Keep quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_what_is_no_registry_is_told(strange: str) -> None:
+    """Another program's server, and what is no address at all."""
+    with pytest.raises(ConfigurationError, match="does not answer as an MLflow registry does"):
+        MlflowRegistry(strange).champion_number()
+    with pytest.raises(ConfigurationError, match=r"http://ops:\*\*\*@\[::1 cannot be opened"):
+        MlflowRegistry("http://ops:s3cret@[::1").champion_number()
 
 
 def test_an_alias_that_somebody_set_by_hand_is_nobody_who_is_tried(registry: MlflowRegistry) -> None:
