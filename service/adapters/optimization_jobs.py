@@ -13,7 +13,7 @@ from sqlmodel import Session, select
 from service.adapters import job_lease
 from service.adapters.job_lease import Lease, LeaseLost, alone
 from service.adapters.optimization_requests import end, give_up, next_of, request_from
-from service.adapters.sql_engine import normalise, open_engine
+from service.adapters.sql_engine import normalise, open_engine, unusable
 from service.adapters.sql_tables import Optimization
 from service.contracts.optimization import MOST_ATTEMPTS, OptimizationRequest, RequestStatus, Ruling
 from service.errors import StoreUnavailable
@@ -130,4 +130,4 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as exc:
-        raise StoreUnavailable(f"The store cannot be used: {exc}") from exc
+        raise unusable(exc) from exc

@@ -14,11 +14,10 @@ from sqlalchemy.engine import URL, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
-from service.adapters.sql_engine import normalise, open_engine, writer
+from service.adapters.sql_engine import normalise, open_engine, unusable, writer
 from service.adapters.sql_tables import Shadow, Signal
 from service.contracts.decision import Rung
 from service.contracts.signals import WEIGHTS
-from service.errors import StoreUnavailable
 from service.programs import Tally
 from service.routing.arms import Arm, Called
 
@@ -113,4 +112,4 @@ def opened(url: URL) -> Iterator[Engine]:
         finally:
             engine.dispose()
     except (SQLAlchemyError, OSError) as exc:
-        raise StoreUnavailable(f"The store cannot be used: {exc}") from exc
+        raise unusable(exc) from exc

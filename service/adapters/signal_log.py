@@ -15,10 +15,9 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col, select
 
-from service.adapters.sql_engine import normalise, open_engine, require_there, writer
+from service.adapters.sql_engine import normalise, open_engine, require_there, unusable, writer
 from service.adapters.sql_tables import Decision, ReceivedSignal, Signal
 from service.contracts.signals import RoutingTrainingSignal
-from service.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,7 +158,7 @@ class SignalLog:
             finally:
                 engine.dispose()
         except SQLAlchemyError as exc:
-            raise StoreUnavailable(f"The store cannot be used: {exc}") from exc
+            raise unusable(exc) from exc
 
 
 def _as_logged(row: ReceivedSignal) -> dict[str, object]:

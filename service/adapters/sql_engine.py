@@ -13,7 +13,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from pydantic_core import from_json, to_json
 from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from service.adapters.migrations.upgrade import HEAD, current, upgrade
@@ -124,6 +124,11 @@ def _use_write_ahead_log(connection: sqlite3.Connection, lock_seconds: float) ->
 def _identity(path: Path) -> tuple[int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino
+
+
+def unusable(exc: Exception) -> StoreUnavailable:
+    """Return the error to raise for what a database said, without the statement and its values: they hold what users wrote."""
+    return StoreUnavailable(f"The store cannot be used: {exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc}")
 
 
 def require_there(url: URL) -> None:

@@ -1,6 +1,7 @@
 """The signal log over a real database: read in a stream, deleted by person, pruned by age, exported; and the commands that do it."""
 
 import json
+import sqlite3
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest_asyncio
 from typer.testing import CliRunner
 
 from optimizers.signals_cli import app
+from service.adapters import signal_log
 from service.adapters.signal_log import COLUMNS, Deleted, SignalLog
 from service.adapters.sql_store import SqlStore
 from service.contracts.optimization import OptimizationWish, SignatureName
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback, RoutingTrainingSignal
+from service.errors import StoreUnavailable
 from tests.contract.test_store import NOW, a_receipt
 
 pytestmark = pytest.mark.asyncio
@@ -228,3 +231,20 @@ async def test_what_a_person_said_is_deleted_from_what_was_received_too(url: str
     assert left() == [("acme", "s-3"), ("other", "s-1")]
     log.prune(datetime.now(UTC) + timedelta(hours=1))
     assert left() == []
+
+
+async def test_what_a_database_refuses_is_told_without_the_statement(sqlite_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement with its values holds what users wrote."""
+    monkeypatch.setattr(signal_log, "LOCK_SECONDS", 0.1)
+    store = SqlStore(sqlite_database)
+    await store.open()
+    await store.commit(of("u-17", "s-1", 0))
+    await store.close()
+    with sqlite3.connect(sqlite_database.removeprefix("sqlite:///")) as other:
+        other.execute("begin immediate")
+        with pytest.raises(StoreUnavailable) as refused:
+            SignalLog(sqlite_database).delete(tenant="acme", user_id="u-17")
+        other.rollback()
+
+    assert "locked" in str(refused.value)
+    assert not any(part in str(refused.value) for part in ("SQL", "DELETE", "u-17"))
