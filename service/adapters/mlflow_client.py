@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from urllib.parse import unquote, urlparse
 
+from sqlalchemy import NullPool, create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.errors import ConfigurationError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+CONNECT_SECONDS = 5
 _PASSWORD = re.compile(r"(://[^:/@]*:).*(?=@)")
 _IN_QUERY = re.compile(r"([?&](?:password|token)=)[^&]*", re.IGNORECASE)
 _ENVIRONMENT = {
@@ -48,9 +50,21 @@ def open_client(uri: str) -> "MlflowClient":
     from mlflow.tracking import MlflowClient
 
     try:
+        if uri.startswith("postgresql"):
+            _require_answer(uri)
         return MlflowClient(tracking_uri=uri, registry_uri=uri)
     except (errors, SQLAlchemyError, ValueError) as exc:
         raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be opened: {told(exc, uri)}") from exc
+
+
+def _require_answer(uri: str) -> None:
+    """Ask a PostgreSQL server once: MLflow would try for many minutes.
+
+    Raises:
+        SQLAlchemyError: it does not answer.
+    """
+    engine = create_engine(uri, connect_args={"connect_timeout": CONNECT_SECONDS}, poolclass=NullPool)
+    engine.connect().close()
 
 
 def _errors() -> "type[MlflowException]":

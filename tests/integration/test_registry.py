@@ -205,6 +205,14 @@ def test_what_is_no_registry_is_told(strange: str) -> None:
         MlflowRegistry("http://ops:s3cret@[::1").champion_number()
 
 
+def test_a_database_that_does_not_answer_is_told_at_once() -> None:
+    """MLflow alone would try again and again for minutes."""
+    with pytest.raises(ConfigurationError, match="cannot be opened") as refused:
+        MlflowRegistry("postgresql://ops:s3cret@127.0.0.1:9/mlflow").champion_number()
+
+    assert "s3cret" not in str(refused.value)
+
+
 def test_an_alias_that_somebody_set_by_hand_is_nobody_who_is_tried(registry: MlflowRegistry) -> None:
     """It has no tags that say how."""
     registry._client().set_registered_model_alias("pointsman-router", "candidate", "2")
