@@ -57,8 +57,9 @@ def open_client(uri: str) -> "MlflowClient":
         raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be opened: {told(exc, uri)}") from exc
 
 
+@functools.cache  # what raised is asked again
 def _require_answer(uri: str) -> None:
-    """Ask a PostgreSQL server once: MLflow would try for many minutes.
+    """Ask a PostgreSQL server before MLflow does, which would try for many minutes; once it has answered, never again.
 
     Raises:
         SQLAlchemyError: it does not answer.

@@ -173,11 +173,13 @@ class MlflowRegistry:
                 raise ConfigurationError(f"Version {old} is champion by now, not {over}. Nothing was changed. See: pointsman routers list")
             left = old is not None and client.get_model_version(MODEL, old).tags.get(RULING) in LEFT
             client.set_model_version_tag(MODEL, number, PROMOTED, datetime.now(UTC).isoformat())
-            if old is not None and str(old) != number and not left:
-                client.set_registered_model_alias(MODEL, PREVIOUS, old)  # first: whatever ends this here, who serves can be left
-            client.set_registered_model_alias(MODEL, CHAMPION, number)
-            if left:
-                client.set_registered_model_alias(MODEL, PREVIOUS, old)
+            moves = [(CHAMPION, number)]
+            if (
+                old is not None and str(old) != number
+            ):  # first, so that whatever ends this here, who serves can be left; but not for one that was
+                moves.insert(1 if left else 0, (PREVIOUS, str(old)))
+            for alias, version in moves:
+                client.set_registered_model_alias(MODEL, alias, version)
             if found[0].tags.get(RULING) in LEFT:
                 client.delete_model_version_tag(MODEL, number, RULING)
             for alias in (CHALLENGER, CANDIDATE):

@@ -94,7 +94,13 @@ class Arm:
 
 
 def compare_arms(champion: Arm, challenger: Arm, most_worse: float) -> tuple[str, JsonObject]:
-    """Return why the challenger is worse by more than `most_worse`, or an empty text, and the figures."""
+    """Return why the challenger is worse, or an empty text, and the figures.
+
+    Args:
+        champion: what came of the champion's requests.
+        challenger: the same of the challenger's.
+        most_worse: by how much a rate, a share from 0 to 1, may be proven worse.
+    """
     chance = CHANCE / 4 / 2  # four rates, and two bounds make a difference
     old_fallbacks, fallbacks = (Sums.of_share(arm.fallbacks, arm.requests) for arm in (champion, challenger))
     more_answered = bound(challenger.answered, side=-1.0, chance=chance)[0] > bound(champion.answered, side=1.0, chance=chance)[0]

@@ -118,6 +118,17 @@ def test_a_promotion_that_ends_half_way_can_be_made_again(registry: MlflowRegist
     registry.promote("1")
 
 
+def test_a_rollback_that_ended_half_way_does_not_cost_the_way_back(registry: MlflowRegistry) -> None:
+    """The champion is ruled to be left and serves still; to promote it again keeps the one before."""
+    registry.promote("1")
+    registry.promote("2")
+    registry.rule("2", ROLLED_BACK, "Left by hand.")
+    registry.promote("2")
+
+    assert (registry.promoted() or ("", ""))[:2] == ("2", "1")
+    registry.promote("1")
+
+
 def test_what_somebody_set_by_hand_does_not_stop_anything(registry: MlflowRegistry) -> None:
     """An instant without a zone is one in UTC; no instant at all is nobody who is tried."""
     registry.try_out("2", "canary", 0.1)
