@@ -174,9 +174,8 @@ class MlflowRegistry:
             left = old is not None and client.get_model_version(MODEL, old).tags.get(RULING) in LEFT
             client.set_model_version_tag(MODEL, number, PROMOTED, datetime.now(UTC).isoformat())
             moves = [(CHAMPION, number)]
-            if (
-                old is not None and str(old) != number
-            ):  # first, so that whatever ends this here, who serves can be left; but not for one that was
+            if old is not None and str(old) != number:
+                # first: whatever ends this here, who serves can be left; last, where the old one was left itself
                 moves.insert(1 if left else 0, (PREVIOUS, str(old)))
             for alias, version in moves:
                 client.set_registered_model_alias(MODEL, alias, version)
