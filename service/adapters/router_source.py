@@ -3,7 +3,7 @@
 `var/router/last_good.json` names the folder of the version that served last, so that a start needs no MLflow. `var/router/champion.json`
 says what the registry was last seen to name: `registry_watch.py` and the commands that promote write it, each service looks at it.
 `var/router/candidate.json` does the same for a challenger that is tried beside the champion, `var/router/regions.json` for the
-intents that the champion's student has given back to the LM.
+intents that the champion's student has given back to the LM. Each names its registry, without a password that is in the address.
 """
 
 import json
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
+from service.adapters.mlflow_client import shown
 from service.adapters.mlflow_registry import RegisteredVersion
 from service.errors import ConfigurationError
 from service.ports import Noted, NotedCandidate
@@ -120,7 +121,7 @@ def recall(uri: str, path: Path = LAST_GOOD) -> RegisteredVersion | None:
     try:
         data = json.loads(path.read_bytes())
         version = RegisteredVersion(str(data["version"]), Path(data["folder"]))
-        return version if data.get("mlflow_uri") == uri and version.folder.is_dir() else None
+        return version if data.get("mlflow_uri") == shown(uri) and version.folder.is_dir() else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -131,7 +132,7 @@ def read_note(uri: str, path: Path = CHAMPION_NOTE) -> Noted:
         data = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return Noted()
-    if not isinstance(data, dict) or data.get("mlflow_uri") != uri:
+    if not isinstance(data, dict) or data.get("mlflow_uri") != shown(uri):
         return Noted()
     number, problem = data.get("version"), data.get("problem")
     return Noted(None if number is None else str(number), None if problem is None else str(problem), asked=True)
@@ -139,7 +140,7 @@ def read_note(uri: str, path: Path = CHAMPION_NOTE) -> Noted:
 
 def remember(uri: str, version: RegisteredVersion, path: Path = CHAMPION_NOTE) -> None:
     """Note a version by an atomic replacement."""
-    _write(path, {"mlflow_uri": uri, "version": version.number, "folder": str(version.folder)})
+    _write(path, _note_of(uri, version))
 
 
 def read_candidate(uri: str, path: Path = CANDIDATE_NOTE) -> NotedCandidate | None:
@@ -157,27 +158,31 @@ def note_candidate(uri: str, version: RegisteredVersion | None, stage: Stage, sh
     if version is None:
         path.unlink(missing_ok=True)
         return
-    _write(path, {"mlflow_uri": uri, "version": version.number, "folder": str(version.folder), "stage": stage.value, "share": str(share)})
+    _write(path, _note_of(uri, version) | {"stage": stage.value, "share": str(share)})
 
 
 def read_given_back(uri: str, version: str, path: Path = REGIONS_NOTE) -> frozenset[str]:
     """Return the intents that a version's student was last seen to have given back."""
     try:
         note = json.loads(path.read_bytes())
-        return frozenset(map(str, note["given_back"])) if (note["mlflow_uri"], note["version"]) == (uri, version) else frozenset()
+        return frozenset(map(str, note["given_back"])) if (note["mlflow_uri"], note["version"]) == (shown(uri), version) else frozenset()
     except (OSError, ValueError, KeyError, TypeError):
         return frozenset()
 
 
 def note_given_back(uri: str, version: str, intents: frozenset[str], path: Path = REGIONS_NOTE) -> None:
     """Note the intents that a version's student has given back by an atomic replacement."""
-    _write(path, {"mlflow_uri": uri, "version": version, "given_back": sorted(intents)})
+    _write(path, {"mlflow_uri": shown(uri), "version": version, "given_back": sorted(intents)})
 
 
 def note_problem(uri: str, problem: str, path: Path = CHAMPION_NOTE) -> None:
     """Note why the registry names no champion; one that it named before stays."""
     if recall(uri, path) is None:
-        _write(path, {"mlflow_uri": uri, "version": None, "problem": problem})
+        _write(path, {"mlflow_uri": shown(uri), "version": None, "problem": problem})
+
+
+def _note_of(uri: str, version: RegisteredVersion) -> dict[str, object]:
+    return {"mlflow_uri": shown(uri), "version": version.number, "folder": str(version.folder)}
 
 
 def _write(path: Path, note: Mapping[str, object]) -> None:
