@@ -79,19 +79,23 @@ class RolloutLog:
 
 
 def _reward_but_for_speed() -> sa.ColumnElement[Any]:
-    """Return the reward of a request for which an agent was called, without its part of efficiency.
+    """Return `RoutingTrainingSignal.compute_reward`, from 0 to 1, without its part of efficiency, where an agent was called; else NULL.
 
     How fast agents are at an hour of the day is no doing of a router's.
     """
-    finished = col(Signal.agents_succeeded) + col(Signal.agents_failed) - col(Signal.agents_unavailable)
+    succeeded, available = (
+        col(Signal.agents_succeeded),
+        sa.func.json_array_length(col(Signal.agents_selected)) - col(Signal.agents_unavailable),
+    )
+    accuracy = sa.case((succeeded >= available, 1.0), else_=succeeded * 1.0 / sa.func.nullif(available, 0))
     parts: list[tuple[float, sa.ColumnElement[bool], sa.ColumnElement[Any]]] = [
-        (WEIGHTS["routing_accuracy"], sa.true(), col(Signal.agents_succeeded) * 1.0 / sa.func.nullif(finished, 0)),
+        (WEIGHTS["routing_accuracy"], available > 0, accuracy),
         (WEIGHTS["no_rerouting"], col(Signal.was_rerouted).is_not(None), sa.case((col(Signal.was_rerouted).is_(True), 0.0), else_=1.0)),
         (WEIGHTS["user_satisfaction"], col(Signal.user_satisfaction).is_not(None), (col(Signal.user_satisfaction) - 1.0) / 4.0),
     ]
     earned = sum((sa.case((known, weight * value), else_=0.0) for weight, known, value in parts), sa.literal(0.0))
     weights = sum((sa.case((known, weight), else_=0.0) for weight, known, _ in parts), sa.literal(0.0))
-    return sa.cast(earned / weights, sa.Float)
+    return sa.cast(earned / sa.func.nullif(weights, 0.0), sa.Float)
 
 
 def _count(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:

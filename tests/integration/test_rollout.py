@@ -84,8 +84,8 @@ def serve(tmp_path: Path, log: RolloutLog) -> Serve:
 def test_what_came_of_requests_is_counted_by_intent(log: RolloutLog, tmp_path: Path) -> None:
     """Only calls of agents that could be had count as calls; the safe default's requests and those asked back are requests all the same."""
     outcomes = [
-        {"intent": "gap_analysis", "agents_succeeded": 1, "total_latency_ms": 50_000.0},
-        {"intent": "gap_analysis", "agents_succeeded": 0, "agents_failed": 1, "was_rerouted": False},
+        {"intent": "gap_analysis", "agents_succeeded": 1},
+        {"intent": "gap_analysis", "agents_succeeded": 0, "agents_failed": 1},
         {"intent": "gap_analysis", "agents_succeeded": 0, "agents_failed": 1, "agents_unavailable": 1},
         {"intent": "drift_check", "agents_succeeded": 0},
         {"intent": "drift_check", "agents_succeeded": 1, "rung": "safe_default"},
@@ -108,8 +108,6 @@ def test_what_came_of_requests_is_counted_by_intent(log: RolloutLog, tmp_path: P
         "gap_analysis": (2, 1, 2),
         "drift_check": (1, 0, 1),
     }
-    assert arm.called["drift_check"].rewards == pytest.approx(1.0)
-    assert arm.called["gap_analysis"].rewards == pytest.approx(1.0 + 0.20 / 0.55)  # a slow answer, and an error that nobody complained of
 
 
 def test_a_canary_that_is_worse_is_stopped(registry: MlflowRegistry, log: RolloutLog, serve: Serve) -> None:
