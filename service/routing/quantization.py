@@ -41,8 +41,8 @@ TYPICAL = (  # the large channels are the same whatever is read: with 400 senten
 Maxima = dict[str, npt.NDArray[np.float32]]
 
 
-def quantize(model: bytes, tokenizer: Path) -> bytes:
-    """Return a transformer encoder (ONNX, inputs as of BERT) with its matrix products in 8 bits."""
+def quantize(model: "onnx.ModelProto", tokenizer: Path) -> bytes:
+    """Return a transformer encoder, from ids of shape (1, tokens) and with weights as floats, with its matrix products in 8 bits."""
     import onnx  # a second of imports, needed once
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
@@ -51,11 +51,9 @@ def quantize(model: bytes, tokenizer: Path) -> bytes:
     logging.getLogger("onnxruntime.quantization.matmul_nbits_quantizer").setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="pointsman-encoder-") as folder:
         plain, whole = (str(Path(folder) / f"{name}.onnx") for name in ("plain", "whole"))
-        _unfold(model, plain)
-        smooth = onnx.load(plain)
-        names = _smooth(smooth, _maxima(onnx.load(plain), tokenizer))
-        add_pre_process_metadata(smooth)  # `_unfold` did what a warning would ask for
-        onnx.save(smooth, plain)
+        names = _smooth(model, _maxima(model, tokenizer))
+        add_pre_process_metadata(model)  # a warning would ask for it; there is nothing to be simplified
+        onnx.save(model, plain)
         logging.root.addFilter(_not_onnxruntime)  # it logs each product by the root logger
         try:
             quantize_dynamic(
@@ -79,15 +77,6 @@ def _not_onnxruntime(record: logging.LogRecord) -> bool:
     return "onnxruntime" not in record.pathname
 
 
-def _unfold(model: bytes, path: str) -> None:
-    """Write the model with weights as floats."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = path
-    options.log_severity_level = 3
-    onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
 def _products(model: "onnx.ModelProto") -> list[tuple[Any, Any]]:
     """Return the products of an input with a constant matrix that does not shrink it, as (node, its weights)."""
     constants = {i.name: i for i in model.graph.initializer}
@@ -97,18 +86,19 @@ def _products(model: "onnx.ModelProto") -> list[tuple[Any, Any]]:
 
 def _maxima(model: "onnx.ModelProto", tokenizer: Path) -> Maxima:
     """Return the largest absolute value of each channel of each product's input on typical texts, by the input's name."""
+    import onnx
     from onnx import TensorProto, helper
 
     inputs = list(dict.fromkeys(node.input[0] for node, _ in _products(model)))
-    model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in inputs)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    watched = onnx.ModelProto.FromString(model.SerializeToString())
+    watched.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in inputs)
+    session = onnxruntime.InferenceSession(watched.SerializeToString(), providers=["CPUExecutionProvider"])
     read = Tokenizer.from_file(str(tokenizer))
     read.no_padding()
     maxima: Maxima = {}
     for text in TYPICAL:
         ids = np.array([read.encode(text).ids], np.int64)
-        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        for name, values in zip(inputs, session.run(inputs, feed), strict=True):
+        for name, values in zip(inputs, session.run(inputs, {"input_ids": ids}), strict=True):
             most = np.abs(values[0]).max(axis=0)
             maxima[name] = np.maximum(maxima.get(name, most), most)
     return maxima

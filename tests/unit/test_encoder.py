@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnxruntime import InferenceSession
 
 from service.errors import ConfigurationError
 from service.routing import encoder as module
@@ -155,6 +156,20 @@ def test_the_packaged_model_is_read_nearly_as_it_is(tmp_path: Path, encoder: Enc
     assert [float(np.linalg.norm(half)) for half in (last, middle)] == pytest.approx([0.5**0.5] * 2, abs=1e-5)
 
 
+def test_the_graph_that_is_served_computes_what_the_package_computes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Before anything is rounded to 8 bits, for a text of one token and for a long one."""
+    monkeypatch.setattr(encoder_file, "quantize", lambda model, _: model.SerializeToString())
+    served, packaged = (InferenceSession(m) for m in (encoder_file.served_model(tmp_path), encoder_file.packaged_model()))
+
+    for length in (3, 22, MAX_TOKENS):
+        ids = np.random.default_rng(length).integers(1_000, 20_000, (1, length))
+        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        last, fourth = served.run(None, {"input_ids": ids})
+        np.testing.assert_allclose(last, packaged.run(None, feed)[0], atol=2e-5)
+        assert fourth.shape == last.shape
+        assert not np.allclose(fourth, last, atol=0.1)
+
+
 def test_the_served_model_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it comes from the cache; a cache that cannot be written is no obstacle."""
     made: list[bytes] = []
@@ -166,7 +181,7 @@ def test_the_served_model_is_made_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     assert (first, second, unkept) == (b"made", b"made", b"made")
     assert len(made) == 2
-    assert [p.name for p in (tmp_path / "cache").iterdir()] == [f"{encoder_file.NAME}.onnx"]
+    assert [p.name for p in (tmp_path / "cache").iterdir()] == [f"{encoder_file.NAME}-{encoder_file.GRAPH}.onnx"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("MODEL_SHA256", "0" * 64), ("MODEL_PACKAGE", "no_such_package")])
