@@ -10,7 +10,7 @@ It knows nothing of agents, thresholds or requests.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ class Student:
     ) -> None:
         self.encoder = encoder
         self.lexicon = lexicon
-        self.weights = weights
+        self.weights = replace(weights, landmarks=np.asfortranarray(weights.landmarks))  # or a product with a few texts packs all of them
         self.examples = examples
         self.inside = np.array([i for i, label in enumerate(weights.labels) if label != OUT_OF_SCOPE], np.int64)
         self._outside = np.array([i for i, label in enumerate(weights.labels) if label == OUT_OF_SCOPE], np.int64)
