@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import onnx
 
 ALPHA = 0.6  # how much of the input's unevenness the weights take over; cosines are flat from .5 to .7
-BLOCK = 128
+BLOCK = 256
 SMALLEST = 1e-3  # of a channel, so that one that is never used is not blown up
 TYPICAL = (  # the large channels are the same whatever is read: with 400 sentences the vectors keep the same cosine
     "How did sales change after the campaign started in March?",
