@@ -36,7 +36,7 @@ from service.flows.single import Single
 from service.flows.slots import Slots
 from service.keys import Keys
 from service.logs import RequestLog
-from service.metrics import Metrics
+from service.metrics import SHARED, Live, Metrics
 from service.pipeline import Pipeline, Stages
 from service.ports import AgentClient, AgentFailure, Event, Observer, OptimizationQueue, Predictors, Store
 from service.programs import Programs
@@ -56,6 +56,7 @@ from service.stages.routing import Route
 from service.stages.synthesis import Synthesize
 from service.stages.triage import Triage
 from service.tallies import store_tallies
+from service.tracing import traced
 
 if TYPE_CHECKING:
     from service.adapters.a2a_agents import A2aAgents
@@ -66,6 +67,7 @@ DECIDING = min(4, os.cpu_count() or 1)  # decisions at once: they are work for t
 RESERVED = 8  # one part in so many of the dispatches is for the critical path only
 DRAIN_SECONDS = 5.0  # for storing what was cut off at the end; GRACE_SECONDS have passed by then
 TALLY_SECONDS = 5.0  # between writings of what was read in the shadow and of what the student answered alone
+REFRESH_SECONDS = 1.0
 WATCH_LATER = 20.0  # seconds that the noted version serves before the registry is asked
 
 
@@ -181,13 +183,19 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     programs, store, agents = Programs(), SqlStore(settings.database_url), Agents(catalog.agents)
     health = Health(slots=Slots(settings.max_dispatches, most_waiting=settings.max_waiting, reserved=settings.max_dispatches // RESERVED))
     deciding = Slots(DECIDING, most_waiting=settings.max_waiting)
-    metrics = Metrics(programs, lambda: health.states(catalog.agents))
+
+    def live() -> Live:
+        version = programs.current.version if programs.current is not None else None
+        under_way = {"decision": deciding.taken, "dispatch": health.slots.taken}
+        waiting = {"decision": deciding.waiting, "dispatch": health.slots.waiting, "commit": store.waiting}
+        return Live(version, dict(health.states(catalog.agents)), under_way, waiting)
+
+    metrics = Metrics(live)
+    observer = Observers([metrics, RequestLog()])
     sys.setswitchinterval(SWITCH_SECONDS)
-    with threadpool_limits(1):  # a request's matrix products are small: more BLAS threads only wait for each other
-        async with _predictors(settings) as predictors, _opened(store, agents):
-            pipeline = assemble(
-                settings, catalog, programs, store, agents, health, deciding, predictors, Observers([metrics, RequestLog()])
-            )
+    with traced(settings.otlp_endpoint), threadpool_limits(1):  # more BLAS threads would wait for each other: products are small
+        async with _predictors(settings, observer) as predictors, _opened(store, agents):
+            pipeline = assemble(settings, catalog, programs, store, agents, health, deciding, predictors, observer)
             encoder = await loading
             if not History().reads(encoder):
                 log.warning("history_not_read: only the packaged encoder reads conversation_history; each text is read alone")
@@ -196,6 +204,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             evidence = RolloutLog(settings.database_url)
             following = [
                 asyncio.create_task(follower.follow()),
+                asyncio.create_task(_keep_fresh(metrics)),
                 asyncio.create_task(store_tallies(pipeline.stages.shadow, evidence.add, TALLY_SECONDS)),
                 asyncio.create_task(store_tallies(pipeline.stages.audit, RegionLog(settings.database_url).add, TALLY_SECONDS)),
             ]
@@ -236,7 +245,9 @@ def assemble(
         ),
         synthesis=Synthesize(catalog=catalog, predictors=predictors if writer != LOCAL_LM else None),
         commit=Commit(store=store, catalog_hash=catalog.hash),
-        shadow=Shadow(programs=programs, intent=ReadIntent(History()), routing=Route(catalog=catalog, predictors=None, lm=None)),
+        shadow=Shadow(
+            programs=programs, intent=ReadIntent(History()), routing=Route(catalog=catalog, predictors=None, lm=None), observer=observer
+        ),
         audit=Audit(programs=programs, routing=routing, share=settings.lm_audit, observer=observer),
     )
     budget = settings.decision_budget_ms / 1_000
@@ -256,7 +267,7 @@ async def _opened(store: SqlStore, agents: Agents) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _predictors(settings: Settings) -> AsyncIterator[Predictors | None]:
+async def _predictors(settings: Settings, observer: Observer) -> AsyncIterator[Predictors | None]:
     """Open the LM rung, where an LM is configured; DSPy takes a second to import, so only there."""
     if settings.lm is None:
         yield None
@@ -266,13 +277,20 @@ async def _predictors(settings: Settings) -> AsyncIterator[Predictors | None]:
 
     async with AsyncExitStack() as stack:
         light, primary, strong = await stack.enter_async_context(open_endpoints(settings))
-        predictors = DspyPredictors(primary, light=light, strong=strong)
+        predictors = DspyPredictors(primary, light=light, strong=strong, observer=observer)
         stack.push_async_callback(predictors.close)
         try:
             await predictors.warm()
         except TimeoutError:
             log.warning("lm_not_warm: the LM's first answers will be slow")
         yield predictors
+
+
+async def _keep_fresh(metrics: Metrics) -> None:
+    """Write down every second what is so at the moment, where another process may be the one who is asked."""
+    while SHARED in os.environ:
+        metrics.refresh()
+        await asyncio.sleep(REFRESH_SECONDS)
 
 
 @asynccontextmanager

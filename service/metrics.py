@@ -1,101 +1,211 @@
 """Every metric of the service: name, labels, buckets. An observer; the stages know nothing of it.
 
-Labels come from closed sets only: stage, outcome, intent, agent, attempt, breaker state, rung, action, status, warning code.
+Labels come from closed sets only: what the catalogue and the code name, and the router versions that have served since the start. Times
+have exemplars with the id of the trace, where requests are traced.
+
+Where several worker processes share the port, each writes its numbers to a folder that all share (`PROMETHEUS_MULTIPROC_DIR`), and
+whichever is asked adds them up; such metrics have no exemplars (prometheus-client 0.26).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import time
+from typing import Literal
 
+from opentelemetry import trace
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.metrics_core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from service.contracts.receipt import Receipt
 from service.flows.breaker import BreakerState
-from service.ports import AgentCalled, Audited, Event, RequestDone, RouterTried, StageDone
-from service.programs import Programs
+from service.ports import (
+    AgentCalled,
+    Audited,
+    Event,
+    FeedbackTaken,
+    FellBack,
+    LMCalled,
+    RequestDone,
+    Responded,
+    RouterTried,
+    Shadowed,
+    StageDone,
+)
 
-STAGE_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 5.0, 30.0, 120.0)
+SHARED = "PROMETHEUS_MULTIPROC_DIR"
+DECISION_STAGES = ("triage", "intent", "routing")
+# Seconds. The student takes 5 ms, the decision part may take 2 s: both lie between two close bounds.
+STAGE_BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 1.9, 2.0, 2.1, 5.0, 30.0, 120.0)
 REQUEST_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 180.0, 600.0)
+SHARES = tuple(n / 10 for n in range(1, 11))
+
+Mode = Literal["livesum", "livemin", "livemax"]
 
 
-Breakers = Callable[[], Iterable[tuple[str, BreakerState]]]
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What is so at the moment, in this process.
 
+    Attributes:
+        router_version: of the router that serves, or None.
+        breakers: state of each agent's breaker.
+        under_way, waiting: how many are in each part of the service, and how many wait for their turn there.
+    """
 
-class _BreakerStates(Collector):
-    """Reads the breakers when it is asked: their states change with time alone, too."""
-
-    def __init__(self, breakers: Breakers) -> None:
-        self._breakers = breakers
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Return one gauge a state: 1 for the state that an agent's breaker is in."""
-        family = GaugeMetricFamily(
-            "orchestrator_agent_breaker", "1 for the state of an agent's circuit breaker.", labels=["agent", "state"]
-        )
-        for agent, state in self._breakers():
-            for one in BreakerState:
-                family.add_metric([agent, one.value], float(one is state))
-        yield family
+    router_version: str | None = None
+    breakers: Mapping[str, BreakerState] = field(default_factory=dict)
+    under_way: Mapping[str, int] = field(default_factory=dict)
+    waiting: Mapping[str, int] = field(default_factory=dict)
 
 
 class Metrics:
-    """Counts and times what the pipeline reports, on its own registry."""
+    """Counts and times what is reported, on its own registry.
 
-    def __init__(self, programs: Programs, breakers: Breakers = tuple, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry or CollectorRegistry()
-        self._stage = Histogram(
-            "orchestrator_stage_seconds", "Time of a stage.", ["stage", "outcome"], buckets=STAGE_BUCKETS, registry=self.registry
+    Args:
+        live: asked for what is so at the moment, whenever somebody wants to know.
+    """
+
+    def __init__(self, live: Callable[[], Live] = Live) -> None:
+        self._live = live
+        self.registry = CollectorRegistry()
+        self._responses = self._counter("responses", "HTTP responses.", "method", "route", "status")
+        self._problems = self._counter("problems", "HTTP responses that are problems, by their code.", "route", "code")
+        self._request = self._seconds("request", "Time of a whole request.", REQUEST_BUCKETS, "status")
+        self._decision = self._seconds("decision", "Time of the decision: triage, intent and routing together.", STAGE_BUCKETS, "rung")
+        self._stage = self._seconds("stage", "Time of a stage.", STAGE_BUCKETS, "stage", "outcome")
+        self._agent = self._seconds(
+            "agent", "Time of one attempt at an agent; `attempt` is first, retry or hedge.", REQUEST_BUCKETS, "agent", "outcome", "attempt"
         )
-        self._agent = Histogram(
-            "orchestrator_agent_seconds",
-            "Time of one attempt at an agent; `attempt` is first, retry or hedge.",
-            ["agent", "outcome", "attempt"],
-            buckets=REQUEST_BUCKETS,
-            registry=self.registry,
+        self._lm = self._seconds("lm", "Time of one program on the LM.", STAGE_BUCKETS, "program", "outcome")
+        self._decisions = self._counter("decisions", "Committed decisions.", "action", "intent", "agent", "rung", "version")
+        self._confidence = self._shares("confidence", "Confidence of what was dispatched.", "outcome")
+        self._fallbacks = self._counter("fallbacks", "Work of an agent that fell to another, or to the template answer.", "agent", "reason")
+        self._warnings = self._counter("warnings", "Warnings given in answers.", "code")
+        self._tokens = self._counter("lm_tokens", "Tokens that the LM read and wrote, as far as it tells.", "program", "direction")
+        self._usd = self._counter("lm_usd", "What the LM cost in US dollars, as far as prices are known.", "program")
+        self._signals = self._counter("signals", "Training signals stored; `rewarded` tells whether the outcome is known.", "rewarded")
+        self._reward = self._shares("reward", "Reward of a decision when it was stored, before any feedback.")
+        self._feedback = self._counter("feedback", "Feedback stored, by what it tells.", "kind")
+        self._audits = self._counter(
+            "lm_audits", "Requests that the student had answered alone and the LM read afterwards.", "intent", "outcome"
         )
-        self._request = Histogram(
-            "orchestrator_request_seconds", "Time of a whole request.", ["status"], buckets=REQUEST_BUCKETS, registry=self.registry
-        )
-        self._decisions = Counter(
-            "orchestrator_decisions_total", "Committed decisions.", ["action", "intent", "agent", "rung"], registry=self.registry
-        )
-        self._warnings = Counter("orchestrator_warnings_total", "Warnings given in answers.", ["code"], registry=self.registry)
-        self._audits = Counter(
-            "orchestrator_lm_audits_total",
-            "Requests that the student had answered alone and the LM read afterwards; `outcome` is agreed, differed or failed.",
-            ["intent", "outcome"],
-            registry=self.registry,
-        )
-        self._audit_usd = Counter("orchestrator_lm_audit_usd_total", "What those calls cost in US dollars.", registry=self.registry)
-        self._reloads = Counter(
-            "orchestrator_router_reloads_total",
-            "Router versions that were loaded while serving; `outcome` is served or refused.",
-            ["outcome"],
-            registry=self.registry,
-        )
+        self._audit_usd = self._counter("lm_audit_usd", "What those calls cost in US dollars.")
+        self._shadowed = self._counter("shadow_reads", "Requests that a candidate read in the shadow of the champion.", "outcome")
+        self._reloads = self._counter("router_reloads", "Router versions loaded while serving; `outcome` is served or refused.", "outcome")
         for outcome in ("served", "refused"):
             self._reloads.labels(outcome)
-        loaded = Gauge("orchestrator_router_loaded", "1 when a router version is loaded.", registry=self.registry)
-        loaded.set_function(lambda: float(programs.current is not None))
-        self.registry.register(_BreakerStates(breakers))
+        self._loaded = self._gauge("router_loaded", "1 when a router version is loaded.", "livemin")
+        self._version = self._gauge("router_version", "1 for the router version that serves.", "livemax", "version")
+        self._since = self._gauge("router_since_seconds", "When this version began to serve here (Unix time).", "livemax")
+        self._breaker = self._gauge("agent_breaker", "1 for the state of an agent's circuit breaker.", "livemax", "agent", "state")
+        self._under_way = self._gauge("under_way", "How many are in a part of the service at the moment.", "livesum", "part")
+        self._waiting = self._gauge("waiting", "How many wait for their turn in a part of the service.", "livesum", "part")
+        self._served: set[str] = set()
 
     def notice(self, event: Event) -> None:
         """Record one event."""
         match event:
             case StageDone():
-                self._stage.labels(event.stage, event.outcome).observe(event.seconds)
+                self._stage.labels(event.stage, event.outcome).observe(event.seconds, _exemplar())
             case AgentCalled():
-                self._agent.labels(event.agent, event.outcome, event.attempt.value).observe(event.seconds)
+                self._agent.labels(event.agent, event.outcome, event.attempt.value).observe(event.seconds, _exemplar())
+            case RequestDone():
+                self._count(event.receipt)
+            case FellBack():
+                self._fallbacks.labels(event.agent, event.reason).inc()
+            case Responded():
+                self._responses.labels(event.method, event.route, str(event.status)).inc()
+                if event.code is not None:
+                    self._problems.labels(event.route, event.code).inc()
+            case LMCalled():
+                self._lm.labels(event.program, event.outcome).observe(event.seconds, _exemplar())
+                self._tokens.labels(event.program, "read").inc(event.prompt_tokens or 0)
+                self._tokens.labels(event.program, "written").inc(event.completion_tokens or 0)
+                self._usd.labels(event.program).inc(event.usd or 0.0)
+            case FeedbackTaken():
+                for kind in event.kinds:
+                    self._feedback.labels(kind).inc()
+            case Shadowed():
+                self._shadowed.labels(event.outcome).inc()
             case RouterTried():
                 self._reloads.labels("served" if event.served else "refused").inc()
+                if event.served:
+                    self._since.set(time())
             case Audited():
                 self._audits.labels(event.intent, event.outcome).inc()
-                if event.usd is not None:
-                    self._audit_usd.inc(event.usd)
-            case RequestDone():
-                decision, output = event.receipt.decision, event.receipt.output
-                self._request.labels(output.status.value).observe(output.total_latency_ms / 1_000)
-                self._decisions.labels(
-                    output.action.value, decision.intent or "none", decision.primary_agent or "none", decision.rung.value
-                ).inc()
-                for warning in output.warnings:
-                    self._warnings.labels(warning.code).inc()
+                self._audit_usd.inc(event.usd or 0.0)
+
+    def refresh(self) -> None:
+        """Write down what is so at the moment; each process has to, for whichever is asked."""
+        live = self._live()
+        self._loaded.set(float(live.router_version is not None))
+        self._served |= {live.router_version} if live.router_version is not None else set()
+        for version in self._served:
+            self._version.labels(version).set(float(version == live.router_version))
+        for agent, state in live.breakers.items():
+            for one in BreakerState:
+                self._breaker.labels(agent, one.value).set(float(one is state))
+        for gauge, counts in ((self._under_way, live.under_way), (self._waiting, live.waiting)):
+            for part, count in counts.items():
+                gauge.labels(part).set(count)
+
+    def expose(self, accept: str) -> tuple[bytes, str]:
+        """Return all metrics in the format that is wanted (`Accept`: OpenMetrics, or else Prometheus' text), and its media type."""
+        self.refresh()
+        registry = self.registry
+        if folder := os.environ.get(SHARED):
+            _forget_ended(Path(folder))
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, path=folder)  # type: ignore[no-untyped-call]
+        encode, media_type = choose_encoder(accept)
+        return encode(registry), media_type
+
+    def _count(self, receipt: Receipt) -> None:
+        decision, output, signal = receipt.decision, receipt.output, receipt.signal
+        self._request.labels(output.status.value).observe(output.total_latency_ms / 1_000, _exemplar())
+        timings = decision.timings_ms
+        self._decision.labels(decision.rung.value).observe(sum(timings.get(s, 0.0) for s in DECISION_STAGES) / 1_000, _exemplar())
+        intent, agent = decision.intent or "none", decision.primary_agent or "none"
+        self._decisions.labels(output.action.value, intent, agent, decision.rung.value, decision.router_version).inc()
+        if signal.agents_succeeded or signal.agents_failed:
+            self._confidence.labels("answered" if signal.agents_succeeded else "failed").observe(decision.confidence)
+        self._signals.labels("yes" if receipt.reward is not None else "no").inc()
+        if receipt.reward is not None:
+            self._reward.observe(receipt.reward)
+        for warning in output.warnings:
+            self._warnings.labels(warning.code).inc()
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"orchestrator_{name}_total", text, labels, registry=self.registry)
+
+    def _seconds(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"orchestrator_{name}_seconds", text, labels, buckets=buckets, registry=self.registry)
+
+    def _shares(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(f"orchestrator_{name}", text, labels, buckets=SHARES, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, mode: Mode, *labels: str) -> Gauge:
+        return Gauge(f"orchestrator_{name}", text, labels, registry=self.registry, multiprocess_mode=mode)
+
+
+def _exemplar() -> dict[str, str] | None:
+    """Return what points from a measured time to the trace that it belongs to."""
+    context = trace.get_current_span().get_span_context()
+    return {"trace_id": trace.format_trace_id(context.trace_id)} if context.is_valid else None
+
+
+def _forget_ended(folder: Path) -> None:
+    """Take the gauges of processes that have ended out of the folder; their counters stay, as they did happen."""
+    for file in folder.glob("gauge_live*_*.db"):
+        process = int(file.stem.rpartition("_")[2])
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            with suppress(FileNotFoundError):  # another process was quicker
+                mark_process_dead(process, path=str(folder))  # type: ignore[no-untyped-call]
+        except PermissionError:
+            pass  # it lives, and is somebody else's

@@ -20,7 +20,7 @@ from service.errors import ErrorCode, IdempotencyConflict, Saturated
 from service.flows.flow import Outcome, Verdict
 from service.flows.health import Health
 from service.flows.slots import Slots
-from service.ports import Observer, RequestDone, Store
+from service.ports import FellBack, Observer, RequestDone, Store
 from service.programs import NO_ROUTER, Programs, Router
 from service.shadow import Shadow
 from service.stages.commit import Commit, Finished, hash_request
@@ -201,6 +201,8 @@ class Pipeline:
         replayed = receipt.decision_id != decision.decision_id  # another process was first with the same query
         if not replayed:
             self._observer.notice(RequestDone(receipt))
+            for fallen in outcome.fallbacks if outcome is not None else ():
+                self._observer.notice(FellBack(*fallen))
             self.stages.shadow.read(turn.request, trace, decision)
             self.stages.audit.read(turn.request, trace, decision)
         return Answered(receipt, replayed)

@@ -207,6 +207,50 @@ class RequestDone:
 
 
 @dataclass(frozen=True, slots=True)
+class FellBack:
+    """An agent's work fell to another agent, or to the template answer; `reason` is the code of what it failed with or was kept from by."""
+
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Responded:
+    """One HTTP request has its answer. `route` is the path as routes are declared; `code` names the problem, where it is one."""
+
+    method: str
+    route: str
+    status: int
+    code: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackTaken:
+    """Feedback was stored; `kinds` are the fields that it has."""
+
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LMCalled:
+    """One program was run on the LM. `outcome` is answered or the reason of an `LMFailure`; what the LM does not tell is None."""
+
+    program: str
+    outcome: str
+    seconds: float
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shadowed:
+    """A candidate has read in the shadow what the champion answered; `outcome` is agreed, differed or failed."""
+
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class RouterTried:
     """A router version was loaded: it serves from now on, or it cannot, and the one before it goes on."""
 
@@ -226,7 +270,7 @@ class Audited:
     usd: float | None
 
 
-Event = StageDone | AgentCalled | RequestDone | RouterTried | Audited
+Event = StageDone | AgentCalled | RequestDone | FellBack | Responded | FeedbackTaken | LMCalled | Shadowed | RouterTried | Audited
 
 
 class Observer(Protocol):

@@ -52,6 +52,11 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(1_000_000, ge=1_024, description="Largest request body that is read.")
     max_dispatches: int = Field(256, ge=8, le=100_000, description="Calls to agents at once, over all agents.")
     max_waiting: int = Field(256, ge=1, le=100_000, description="Requests that may wait, for a decision and for agents each; then 503.")
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern="^https?://",
+        description="Where traces are sent by OTLP over HTTP, such as http://127.0.0.1:4318; unset: nowhere.",
+    )
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="Least severe log level.")] = "INFO"
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ import logging
 from service.contracts.decision import RouteDecision
 from service.contracts.query import OrchestratorInput
 from service.deadline import Deadline
+from service.ports import Observer, Shadowed
 from service.programs import Programs, Router, Stage, Tally
 from service.stages.intent import ReadIntent
 from service.stages.routing import Route
@@ -26,13 +27,14 @@ class Shadow:
 
     Args:
         intent, routing: the stages as the champion uses them, the latter without an LM.
+        observer: is told how each reading went.
 
     Attributes:
         reading: what is being read.
     """
 
-    def __init__(self, *, programs: Programs, intent: ReadIntent, routing: Route) -> None:
-        self._programs, self._intent, self._routing = programs, intent, routing
+    def __init__(self, *, programs: Programs, intent: ReadIntent, routing: Route, observer: Observer) -> None:
+        self._programs, self._intent, self._routing, self._observer = programs, intent, routing, observer
         self._tallies: dict[str, Tally] = {}
         self.reading: set[asyncio.Task[None]] = set()
 
@@ -72,3 +74,4 @@ class Shadow:
         tally.requests += 1
         tally.differing += differs
         tally.failing += fails
+        self._observer.notice(Shadowed("failed" if fails else "differed" if differs else "agreed"))

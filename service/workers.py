@@ -1,14 +1,16 @@
 """How the service is served: what one process and several have in common, and several that share one port.
 
-Several share the database and nothing else: breakers, budgets and slots are each process's own.
+Several share the database and what they count for `/metrics`, and nothing else: breakers, budgets and slots are each process's own.
 """
 
 import os
+import tempfile
 from typing import Any, TypedDict
 
 import uvicorn
 
 from service.listening import require_free_port
+from service.metrics import SHARED
 from service.settings import Settings
 
 GRACE_SECONDS = 20  # less than the 30 s that Kubernetes waits
@@ -44,4 +46,6 @@ def serve_together(settings: Settings, workers: int) -> None:
     """
     require_free_port(settings.host, settings.port, "Set POINTSMAN_PORT to another port.")
     os.environ |= {"POINTSMAN_HOST": settings.host, "POINTSMAN_PORT": str(settings.port)}  # which the processes read their settings from
-    uvicorn.run("service.api.app:create_app", factory=True, host=settings.host, port=settings.port, workers=workers, **SERVING)
+    with tempfile.TemporaryDirectory(prefix="pointsman-metrics-") as folder:
+        os.environ[SHARED] = folder
+        uvicorn.run("service.api.app:create_app", factory=True, host=settings.host, port=settings.port, workers=workers, **SERVING)

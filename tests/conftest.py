@@ -25,7 +25,7 @@ from service.errors import NothingToRollBack
 from service.flows.health import Health
 from service.flows.slots import Slots
 from service.keys import Keys
-from service.metrics import Metrics
+from service.metrics import Live, Metrics
 from service.ports import Predictors
 from service.programs import Programs, Router
 from service.routing.encoder import Encoder
@@ -82,7 +82,8 @@ class World:
         @asynccontextmanager
         async def opener(settings: Settings) -> AsyncIterator[Services]:
             programs = Programs(self.router)
-            metrics = Metrics(programs, lambda: self.health.states(self.catalog.agents))
+            version = self.router.version if self.router is not None else None
+            metrics = Metrics(lambda: Live(version, dict(self.health.states(self.catalog.agents))))
             pipeline = assemble(
                 settings, self.catalog, programs, self.store, self.agents, self.health, self.deciding, self.predictors, metrics
             )

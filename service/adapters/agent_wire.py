@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import aiohttp
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import ValidationError
 from yarl import URL
 
@@ -25,6 +26,7 @@ MAX_ANSWER_VALUES, MAX_ANSWER_DEPTH = 100_000, 100
 FAIR_SHARE = 0.9  # of an agent's own timeout; after a shorter wait, silence says nothing about the agent
 DEADLINE_HEADER = "X-Deadline-Ms"
 CORRELATION_HEADER = "X-Correlation-ID"
+_TRACE_CONTEXT = TraceContextTextMapPropagator()  # the context alone: baggage is the caller's word, and not for agents
 _RECOVERABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 _BEGUN = frozenset({408, 500, 502, 504})  # the work may have been started before it went wrong
 _UNAVAILABLE = frozenset({404, 410, 429, 502, 503, 504})
@@ -98,13 +100,15 @@ class AgentWire:
         return self._keys.get(agent.name, {})
 
     def headers_for(self, agent: Agent, dispatch: AgentDispatch) -> dict[str, str]:
-        """Return the headers that go with every request about a dispatch."""
-        return {
+        """Return the headers that go with every request about a dispatch; `traceparent` (W3C) names the span that asks, if there is one."""
+        headers = {
             "Accept-Encoding": "identity",
             DEADLINE_HEADER: str(dispatch.payload.constraints.max_latency_ms),
             CORRELATION_HEADER: dispatch.metadata.correlation_id,
             **self.key_of(agent),
         }
+        _TRACE_CONTEXT.inject(headers)
+        return headers
 
     def distrust(self, url: str) -> None:
         """Ask for the next answer of this address on a connection of its own: what came was the answer to something else."""

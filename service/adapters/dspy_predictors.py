@@ -5,9 +5,12 @@ globally: every call runs in a `dspy.context` with LM and adapter, without trace
 """
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from opentelemetry.trace import SpanKind
 
 from service.adapters.lm_breaker import Breaker
 from service.adapters.lm_client import make_lm
@@ -17,6 +20,8 @@ from service.adapters.lm_price import Price, price_of
 from service.adapters.local_lm import PROVIDER, LMEndpoint
 from service.adapters.text_check import checked_text
 from service.contracts.lm import AgentOption, LMFailure, LMQuestion, LMVerdict, SynthesisQuestion
+from service.ports import LMCalled, Observer
+from service.tracing import span
 from signatures.inventory import ModelClass
 
 if TYPE_CHECKING:
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from signatures.prompting import Model
 
 T = TypeVar("T")
+Usage = dict[str, Mapping[str, object]]  # what each model used, by OpenAI's names
 FAIR_SECONDS = 0.5  # a timeout shorter than this says nothing about the LM
 MARGIN_SECONDS = 0.05  # the program ends this much earlier than its caller leaves, to hand over what it has
 WARM_SECONDS = 60.0
@@ -33,9 +39,12 @@ _COUNTED = {FailureReason.TIMEOUT.value, FailureReason.UNAVAILABLE.value, Failur
 
 
 class DspyPredictors:
-    """Asks up to three models: light ones classify, the primary one routes, the strong one writes."""
+    """Asks up to three models: light ones classify, the primary one routes, the strong one writes. `observer` is told of each run."""
 
-    def __init__(self, primary: LMEndpoint, *, light: LMEndpoint | None = None, strong: LMEndpoint | None = None) -> None:
+    def __init__(
+        self, primary: LMEndpoint, *, observer: Observer, light: LMEndpoint | None = None, strong: LMEndpoint | None = None
+    ) -> None:
+        self._observer = observer
         self._endpoints = {ModelClass.PRIMARY: primary, ModelClass.LIGHT: light or primary, ModelClass.STRONG: strong or primary}
         self._breakers = {endpoint: Breaker() for endpoint in self._endpoints.values()}
         self._loop = LMLoop()
@@ -60,38 +69,57 @@ class DspyPredictors:
         """Choose an intent and agents among the question's options."""
         if not question.options:
             return failure(FailureReason.ERROR, "The question offers no agent.")
-        return await self._ask(ModelClass.LIGHT, self._route(question, max(timeout - MARGIN_SECONDS, timeout * 0.9)), timeout)
+        used, seconds = Usage(), max(timeout - MARGIN_SECONDS, timeout * 0.9)
+        return await self._ask("routing", ModelClass.LIGHT, self._route(question, seconds, used), timeout, used)
 
     async def compose(self, question: SynthesisQuestion, *, timeout: float) -> str | LMFailure:
         """Word findings as one answer; a text with a number that no finding holds is refused."""
-        answer = await self._ask(ModelClass.STRONG, self._compose(question), timeout)
+        used = Usage()
+        answer = await self._ask("synthesis", ModelClass.STRONG, self._compose(question, used), timeout, used)
         return answer if isinstance(answer, LMFailure) else checked_text(answer, question.findings)
 
     async def close(self) -> None:
         """Stop the LM thread and give up calls in flight."""
         await self._loop.close()
 
-    async def _ask(self, model_class: ModelClass, work: Coroutine[Any, Any, T | LMFailure], timeout: float) -> T | LMFailure:
+    async def _ask(
+        self, program: str, model_class: ModelClass, work: Coroutine[Any, Any, T | LMFailure], timeout: float, used: Usage
+    ) -> T | LMFailure:
+        """Run a program, if the LM may be asked; the work notes in `used` what it used."""
         breaker = self._breakers[self._endpoints[model_class]]
         if not breaker.admits():
             work.close()
+            self._observer.notice(LMCalled(program, FailureReason.BREAKER_OPEN.value, 0.0))
             return failure(FailureReason.BREAKER_OPEN, "The language model failed several times; it is left alone for a while.")
         answer: T | LMFailure | None = None
-        try:
-            answer = await self._loop.run(work, timeout=timeout)
-        except TimeoutError:
-            answer = failure(FailureReason.TIMEOUT, f"The language model did not answer within {timeout:.2f} s.")
-        finally:
-            _tell(breaker, answer, timeout)
+        started = time.monotonic()
+        with span(f"lm {program}", SpanKind.CLIENT) as told:
+            try:
+                answer = await self._loop.run(work, timeout=timeout)
+            except TimeoutError:
+                answer = failure(FailureReason.TIMEOUT, f"The language model did not answer within {timeout:.2f} s.")
+            finally:
+                _tell(breaker, answer, timeout)
+                called = self._called(program, answer, time.monotonic() - started, used)
+                told.set_attributes(_attributes(self._endpoints[model_class].model, called))
+                self._observer.notice(called)
         return answer
 
-    async def _route(self, question: LMQuestion, seconds: float) -> LMVerdict | LMFailure:
+    def _called(self, program: str, answer: object, seconds: float, used: Usage) -> LMCalled:
+        outcome = answer.reason if isinstance(answer, LMFailure) else "cancelled" if answer is None else "answered"
+        read, written = (
+            sum(n for u in used.values() if isinstance(n := u.get(kind), int)) for kind in ("prompt_tokens", "completion_tokens")
+        )
+        return LMCalled(program, outcome, seconds, read, written, self._cost_of(used) if used else None)
+
+    async def _route(self, question: LMQuestion, seconds: float, used: Usage) -> LMVerdict | LMFailure:
         try:
             program = self._routers.get(question.router_version, lambda: self._router(question))
             import dspy
 
             with dspy.context(trace=None, disable_history=True, track_usage=True):
                 found = await program.acall(question=question, seconds=seconds)
+            used |= found.get_lm_usage() or {}
             return LMVerdict(
                 intent=found.intent,
                 sub_intent=found.sub_intent,
@@ -99,23 +127,24 @@ class DspyPredictors:
                 secondary_agents=tuple(found.secondary_agents),
                 confidence=found.confidence,
                 rationale=found.rationale,
-                usd=self._cost_of(found.get_lm_usage() or {}),
+                usd=self._cost_of(used),
             )
         except Exception as exc:  # noqa: BLE001  # the seam: LM libraries raise what they like, and the port promises a result
             return classify(exc)
 
-    def _cost_of(self, usage: Mapping[str, Mapping[str, object]]) -> float | None:
+    def _cost_of(self, usage: Usage) -> float | None:
         """Return what an answer cost, from what each model used; None where a price is not known (or not yet)."""
         prices = [(self._prices.get(model), used) for model, used in usage.items()]
         return sum(price.of(used) for price, used in prices if price is not None) if all(price for price, _ in prices) else None
 
-    async def _compose(self, question: SynthesisQuestion) -> str | LMFailure:
+    async def _compose(self, question: SynthesisQuestion, used: Usage) -> str | LMFailure:
         try:
             program = self._writers.get(question.router_version, lambda: self._writer(question))
             import dspy
 
-            with dspy.context(trace=None, disable_history=True):
+            with dspy.context(trace=None, disable_history=True, track_usage=True):
                 answer = await program.acall(question=question)
+            used |= answer.get_lm_usage() or {}
             return str(answer.response_text)
         except Exception as exc:  # noqa: BLE001  # as above
             return classify(exc)
@@ -143,7 +172,7 @@ class DspyPredictors:
         for endpoint in self._breakers:
             self._prices[endpoint.model] = await asyncio.to_thread(price_of, endpoint)
         if self._endpoints[ModelClass.LIGHT].model.startswith(f"{PROVIDER}/"):
-            await self._route(_FIRST_QUESTION, WARM_SECONDS)
+            await self._route(_FIRST_QUESTION, WARM_SECONDS, Usage())
 
 
 class _Latest(Generic[T]):
@@ -159,6 +188,16 @@ class _Latest(Generic[T]):
             if len(self._kept) > PROGRAMS_KEPT:
                 self._kept.popitem(last=False)
         return self._kept[version]
+
+
+def _attributes(model: str, called: LMCalled) -> dict[str, str | int]:
+    """Return what a span tells of a run, by OpenTelemetry's names for generative models where there are any."""
+    return {
+        "gen_ai.request.model": model,
+        "gen_ai.usage.input_tokens": called.prompt_tokens or 0,
+        "gen_ai.usage.output_tokens": called.completion_tokens or 0,
+        "pointsman.outcome": called.outcome,
+    }
 
 
 def _tell(breaker: Breaker, answer: object, timeout: float) -> None:

@@ -53,6 +53,11 @@ class SqlStore:
         self._waiting: list[tuple[Receipt, asyncio.Future[Receipt]]] = []
         self._writing: asyncio.Task[None] | None = None
 
+    @property
+    def waiting(self) -> int:
+        """How many commits wait for the one that is being written."""
+        return len(self._waiting)
+
     async def open(self) -> None:
         """Connect, and create or migrate the schema where needed.
 

@@ -236,7 +236,7 @@ NOT_READY: dict[int | str, dict[str, Any]] = {
 METRICS = (
     "# HELP orchestrator_decisions_total Committed decisions.\n"
     "# TYPE orchestrator_decisions_total counter\n"
-    'orchestrator_decisions_total{action="dispatch",intent="causal_impact",agent="causal_impact",rung="student"} 1.0\n'
+    'orchestrator_decisions_total{action="dispatch",intent="causal_impact",agent="causal_impact",rung="student",version="1"} 1.0\n'
 )
 
 STREAM = (

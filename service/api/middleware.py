@@ -1,4 +1,4 @@
-"""Pure ASGI middleware: an id for every request, and JSON bodies that are bounded, typed and well-formed before anything reads them."""
+"""Pure ASGI middleware: an id for every request, a count of every answer, and JSON bodies that are bounded, typed and well-formed."""
 
 import asyncio
 import re
@@ -12,12 +12,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.problems import describe, respond
 from service.errors import BodyTimeout, BodyTooLarge, InvalidInput, PointsmanError, ShuttingDown, UnsupportedMediaType
+from service.ports import Responded
 
 BODY_SECONDS = 15.0
 ENDING = "The service is shutting down. What had come by then is stored under the query_id."
 MAX_MEMBERS = 10_000  # members of all objects of a body together: each can be one field that breaks the contract, and is then listed
 MORE_MEMBERS = {"/optimizations": 30_000}  # where a thousand signals may come, each with all its fields
 REQUEST_ID = "X-Request-ID"
+LEAST_PROBLEM = 400
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -53,6 +56,36 @@ class RequestId:
                     problem = describe(ShuttingDown(ENDING), scope["path"], request_id)
                     await respond(problem, {"Connection": "close"})(scope, receive, tagged)
                 raise
+
+
+class CountResponses:
+    """Tells the service's metrics of every answer: route, status, and the problem's code where it is one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, problem = 0, b""
+
+        async def counted(message: Message) -> None:
+            nonlocal status, problem
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif status >= LEAST_PROBLEM:  # a problem is sent in one piece
+                problem = problem or message.get("body", b"")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, counted)
+        finally:
+            if status:
+                route = getattr(scope.get("route"), "path", "none")  # nobody makes up series by asking for what is not there
+                method = scope["method"] if scope["method"] in _METHODS else "other"
+                scope["state"]["services"].metrics.notice(Responded(method, route, status, _code_of(problem)))
 
 
 class JsonBodies:
@@ -138,6 +171,14 @@ def check_json(body: bytes, most: int = MAX_MEMBERS) -> None:
             raise InvalidInput("The body is not valid JSON: it holds a number that is too large.")
     if members > most:
         raise InvalidInput(f"The objects of the body have more than {most} members together.")
+
+
+def _code_of(problem: bytes) -> str | None:
+    """Return the code of a body that is a problem, or None."""
+    try:
+        return str(from_json(problem)["code"]) if problem else None
+    except (ValueError, LookupError, TypeError):
+        return None  # such as the body of a service that is not ready
 
 
 def _has_route(scope: Scope) -> bool:

@@ -6,7 +6,6 @@ from uuid import UUID
 
 from fastapi import APIRouter, Body, Request, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from service.api import examples, problems
 from service.api.deps import CallerDep, OperatorDep, OptimizerDep, RequestIdDep, ServicesDep
@@ -19,9 +18,11 @@ from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
 from service.contracts.surface import AgentListing, FeedbackReceipt, Health, IntentListing, Readiness, RolledBack
 from service.errors import FieldProblem, InvalidInput, NotFound, PointsmanError
+from service.ports import FeedbackTaken
 from service.stages.hub import OrchestratorDSPyHub
 
 READY_SECONDS = 2.0
+FEEDBACK_KINDS = {"user_satisfaction", "answer_quality", "was_rerouted", "corrected_agent"}
 UNKNOWN_AGENT = FieldProblem("corrected_agent", "must be an agent of GET /agents", "unknown_agent")
 router = APIRouter()
 
@@ -87,6 +88,8 @@ async def feedback(
     receipt = await services.store.add_feedback(caller.tenant, said)
     if receipt is None:
         raise NotFound(f"There is no decision {said.decision_id or said.query_id} of this tenant.")
+    kinds = said.model_dump(include=FEEDBACK_KINDS, exclude_none=True)
+    services.metrics.notice(FeedbackTaken(tuple(kinds)))
     return FeedbackReceipt(decision_id=receipt.decision_id, signal_id=receipt.signal.signal_id, reward=receipt.reward)
 
 
@@ -199,6 +202,7 @@ async def readyz(services: ServicesDep) -> Response:
     responses={200: {"content": {"text/plain": {"example": examples.METRICS}}}},
     tags=["operations"],
 )
-async def metrics(services: ServicesDep) -> Response:
-    """Return the metrics in Prometheus' text format."""
-    return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+async def metrics(services: ServicesDep, request: Request) -> Response:
+    """Return the metrics of all worker processes: as OpenMetrics where that is accepted, with exemplars, or as Prometheus' text."""
+    content, media_type = services.metrics.expose(request.headers.get("accept", ""))
+    return Response(content, media_type=media_type)

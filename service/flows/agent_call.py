@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
+from opentelemetry.trace import SpanKind, StatusCode
+
 from service.catalog.model import Agent
 from service.contracts.handoff import AgentHandoff
 from service.contracts.notice import Notice
@@ -20,6 +22,7 @@ from service.flows.handoff_check import check_handoff
 from service.flows.health import AgentHealth, Health
 from service.flows.work import AgentRun, AgentStarted, Work, build_dispatch
 from service.ports import AgentCalled, AgentClient, AgentFailure, Attempt, Observer
+from service.tracing import span
 
 log = logging.getLogger(__name__)
 EXTENDED = 1.5  # the first retry after a timeout gets this much more time
@@ -153,6 +156,17 @@ class CallAgent:
             await asyncio.gather(*calls, return_exceptions=True)
 
     async def _call(self, call: _Call, url: str, limit: Deadline, attempt: Attempt) -> Checked:
+        with span(f"agent {call.agent.name}", SpanKind.CLIENT) as told:
+            checked, outcome = await self._ask(call, url, limit, attempt)
+            told.set_attributes(
+                {"pointsman.attempt": attempt.value, "pointsman.dispatch_id": str(call.dispatch_id), "pointsman.outcome": outcome}
+            )
+            if isinstance(checked, AgentFailure):
+                told.set_status(StatusCode.ERROR, outcome)
+        return checked
+
+    async def _ask(self, call: _Call, url: str, limit: Deadline, attempt: Attempt) -> tuple[Checked, str]:
+        """Send the dispatch once; return what came of it, checked, and that in one word."""
         call.attempts += 1
         started, agent = time.monotonic(), call.agent
         dispatch = build_dispatch(agent, call.work, limit.left, call.dispatch_id)
@@ -170,7 +184,7 @@ class CallAgent:
             call.health.answered(seconds)
             outcome = checked[0].execution.status.value
         self._observer.notice(AgentCalled(agent.name, outcome, seconds, attempt))
-        return checked
+        return checked, outcome
 
 
 def _broken(agent: Agent, exc: Exception, seconds: float) -> AgentFailure:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import Protocol
 
 from service.catalog.model import Agent, Step
@@ -91,6 +92,13 @@ class PartRun:
         return self.runs[-1] if self.runs and self.runs[-1].handoff is not None else None
 
     @property
+    def hindrance(self) -> ErrorCode | None:
+        """What the part's own agent failed with or was kept from by, or None."""
+        own = (r.failure.code for r in self.runs if r.failure is not None and r.agent == self.part.primary)
+        kept = (s.code for s in self.part.skipped if s.agent == self.part.primary)
+        return next(chain(own, kept), None)
+
+    @property
     def by_another(self) -> bool:
         """Whether a fallback answered in place of the part's own agent."""
         return self.answer is not None and self.answer.agent.name != self.part.primary.name
@@ -114,6 +122,12 @@ class Outcome:
     def runs(self) -> tuple[AgentRun, ...]:
         """Every agent that was called, in order."""
         return tuple(run for part in self.parts for run in part.runs)
+
+    @property
+    def fallbacks(self) -> tuple[tuple[str, str], ...]:
+        """The agents whose work fell to another agent or to the template answer, each with the code of what came between."""
+        fallen = [p for p in self.parts if p.by_another or (self.template and p.part.ends_in_template and p.part.role is Role.ASKED)]
+        return tuple((p.part.primary.name, p.hindrance.value) for p in fallen if p.hindrance is not None)
 
     @property
     def answered(self) -> bool:

@@ -13,6 +13,7 @@ from service.flows.work import AgentRun
 from service.ports import Observer, StageDone
 from service.stages.intent import Understanding
 from service.stages.triage import Admitted
+from service.tracing import span
 
 _ADMITTED = TypeAdapter(Admitted)
 _UNDERSTANDING = TypeAdapter(Understanding)
@@ -39,14 +40,16 @@ class Trace:
     def stage(self, name: str) -> Iterator[Stage]:
         """Time a stage and tell the observer how it ended."""
         stage, started = Stage(), time.perf_counter()
-        try:
-            yield stage
-        except BaseException:
-            stage.outcome = "error"
-            raise
-        finally:
-            self.seconds[name] = time.perf_counter() - started
-            self.observer.notice(StageDone(name, stage.outcome, self.seconds[name], self.router_version))
+        with span(f"stage {name}") as told:
+            try:
+                yield stage
+            except BaseException:
+                stage.outcome = "error"
+                raise
+            finally:
+                self.seconds[name] = time.perf_counter() - started
+                told.set_attributes({"pointsman.outcome": stage.outcome, "pointsman.router_version": self.router_version})
+                self.observer.notice(StageDone(name, stage.outcome, self.seconds[name], self.router_version))
 
     def timings_ms(self) -> dict[str, float]:
         """Return the time of each stage so far, in milliseconds."""

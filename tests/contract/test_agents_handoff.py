@@ -12,14 +12,12 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from prometheus_client import generate_latest
 
 from service.agents.directory import AGENTS, run_agent
 from service.agents.registry.store import open_registry
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff, HandoffEnvelope, HandoffStatus
 from service.metrics import Metrics
-from service.programs import Programs
 from tests.unit.agents.model_store import add_model
 
 pytestmark = [
@@ -61,7 +59,7 @@ def dispatch(
 @pytest.fixture(autouse=True, scope="module")
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A service's metrics and a registry with one model, which some agents read."""
-    page = generate_latest(Metrics(Programs()).registry)
+    page, _ = Metrics().expose("")
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # (the name that http.server calls)

@@ -176,7 +176,13 @@ async def test_the_metrics_tell_of_every_stage_agent_and_decision(world: World) 
         return after.get(key, 0.0) - before.get(key, 0.0)
 
     assert all(name.startswith("orchestrator_") for name, _ in after)
-    assert count("orchestrator_decisions_total", action="dispatch", intent="causal_impact", agent="causal_impact", rung="rules") == 1
+    decided = {"action": "dispatch", "intent": "causal_impact", "agent": "causal_impact", "rung": "rules", "version": "test"}
+    assert count("orchestrator_decisions_total", **decided) == 1
+    assert count("orchestrator_decision_seconds_count", rung="rules") == 1
+    assert count("orchestrator_fallbacks_total", agent="causal_impact", reason="agent_unavailable") == 1
+    assert count("orchestrator_responses_total", method="POST", route="/orchestrate", status="200") == 1
+    assert count("orchestrator_signals_total", rewarded="no") == 1  # that an agent is away says nothing about the choice
+    assert after["orchestrator_router_version", frozenset({"version": "test"}.items())] == 1.0
     assert count("orchestrator_request_seconds_count", status="partial") == 1
     assert count("orchestrator_agent_seconds_count", agent="causal_impact", outcome="agent_unavailable", attempt="first") == 1
     assert count("orchestrator_agent_seconds_count", agent="explainer", outcome="success", attempt="first") == 1
@@ -189,6 +195,45 @@ async def test_the_metrics_tell_of_every_stage_agent_and_decision(world: World) 
     assert count("orchestrator_stage_seconds_count", stage="commit", outcome="ok") == 1
     assert after["orchestrator_router_loaded", frozenset()] == 1.0
     assert not any("Kisqali" in value for _, labels in after for _, value in labels)
+
+
+async def test_every_answer_is_counted_by_its_route_and_a_problem_by_its_code(world: World) -> None:
+    """Nobody makes up a series: what no route takes is counted as such, and a method that there is not as another."""
+    async with world.client() as client:
+        before = await samples(client)
+        await client.post("/orchestrate", json={"parsed_query": {}})
+        await client.post("/orchestrate", content=b"x" * 2_000_000, headers={"Content-Type": "application/json"})
+        await client.get("/decisions/6b8d1f3e-52c0-4a7e-9d35-0c1f7a94e2b6")
+        await client.get("/no/such/place")
+        await client.request("BREW", "/orchestrate")
+        after = await samples(client)
+
+    def count(name: str, **labels: str) -> float:
+        key = (f"orchestrator_{name}_total", frozenset(labels.items()))
+        return after.get(key, 0.0) - before.get(key, 0.0)
+
+    assert count("responses", method="POST", route="/orchestrate", status="400") == 1
+    assert count("problems", route="/orchestrate", code="invalid_input") == 1
+    assert count("problems", route="none", code="body_too_large") == 1  # refused before any route was looked for
+    assert count("problems", route="/decisions/{decision_id}", code="not_found") == 1
+    assert count("responses", method="GET", route="none", status="404") == 1
+    assert [dict(labels)["status"] for (name, labels) in after if name.endswith("_total") and ("method", "other") in labels] == ["405"]
+
+
+async def test_feedback_is_counted_by_what_it_tells(world: World) -> None:
+    """Each kind once; what is not known to the service is not counted."""
+    async with world.client() as client:
+        output = await answered(client)
+        feedback = {"decision_id": output["decision_id"], "user_satisfaction": 4, "corrected_agent": "explainer"}
+        assert (await client.post("/feedback", json=feedback)).status_code == 200
+        assert (await client.post("/feedback", json=feedback | {"decision_id": output["query_id"]})).status_code == 404
+        after = await samples(client)
+
+    told = {dict(labels)["kind"]: value for (name, labels), value in after.items() if name == "orchestrator_feedback_total"}
+    assert told == {"user_satisfaction": 1.0, "corrected_agent": 1.0}
+    assert after["orchestrator_signals_total", frozenset({"rewarded": "yes"}.items())] == 1.0
+    assert after["orchestrator_reward_count", frozenset()] == 1.0
+    assert after["orchestrator_confidence_count", frozenset({"outcome": "answered"}.items())] == 1.0
 
 
 async def test_the_documentation_needs_no_network(world: World) -> None:

@@ -125,14 +125,14 @@ Start = Callable[..., Program]
 
 @pytest.fixture
 def start_service(workplace: Path, agents: Program) -> Iterator[Start]:
-    """Start services with given settings; they end with the test."""
+    """Start services with given options and settings; they end with the test."""
     started: list[Program] = []
 
-    def start(**settings: str) -> Program:
+    def start(*options: str, **settings: str) -> Program:
         port = free_port()
         environment = {f"POINTSMAN_{name.upper()}": text for name, text in settings.items()}
         environment.setdefault("POINTSMAN_AGENTS_BASE_URL", agents.url)
-        program = Program(["serve", "--port", str(port)], workplace, environment, f"http://127.0.0.1:{port}/readyz")
+        program = Program(["serve", "--port", str(port), *options], workplace, environment, f"http://127.0.0.1:{port}/readyz")
         started.append(program)
         return program
 

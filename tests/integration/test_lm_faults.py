@@ -13,7 +13,9 @@ import pytest
 from service.adapters.dspy_predictors import DspyPredictors
 from service.adapters.local_lm import LMEndpoint
 from service.contracts.lm import Finding, LMFailure, LMVerdict, SynthesisQuestion
+from service.ports import LMCalled, Observer
 from signatures.response import ResponseSynthesis
+from tests.fakes import Watcher
 from tests.unit.signatures.questions import QUESTION
 
 TIMEOUT = 0.8
@@ -29,11 +31,11 @@ def http(body: bytes, status: str = "200 OK", kind: str = "application/json", le
     return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n".encode() + body
 
 
-def completion(content: object) -> bytes:
+def completion(content: object, **usage: int) -> bytes:
     """Return a chat completion with the content."""
     message = {"role": "assistant", "content": content}
     choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
-    return http(json.dumps({"id": "1", "object": "chat.completion", "model": "test", "choices": choices, "usage": {}}).encode())
+    return http(json.dumps({"id": "1", "object": "chat.completion", "model": "test", "choices": choices, "usage": usage}).encode())
 
 
 def answering(*responses: bytes, keep: list[str] | None = None) -> Handler:
@@ -108,9 +110,9 @@ async def served(handler: Handler) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def asking(address: str) -> AsyncIterator[DspyPredictors]:
+async def asking(address: str, observer: Observer | None = None) -> AsyncIterator[DspyPredictors]:
     """Make predictors that ask the address."""
-    predictors = DspyPredictors(LMEndpoint("openai/test", address, "key"))
+    predictors = DspyPredictors(LMEndpoint("openai/test", address, "key"), observer=observer or Watcher())
     await predictors.warm()
     try:
         yield predictors
@@ -202,6 +204,26 @@ async def test_a_working_lm_gives_a_verdict() -> None:
         rationale="r",
         usd=0.0,  # it runs on this machine
     )
+
+
+async def test_the_observer_is_told_of_each_run_and_of_what_it_used() -> None:
+    """The tokens of both calls together, by the server's own count; a run that fails is told with its reason."""
+    told = Watcher()
+    used = {"prompt_tokens": 100, "completion_tokens": 7}
+    intent, prose = completion('{"intent": "gap_analysis", "sub_intent": "x", "confidence": 0.9}', **used), completion("no JSON", **used)
+    routing = completion(
+        '{"primary_agent": "gap_analyzer", "secondary_agents": [], "routing_confidence": 0.7, "routing_rationale": "r"}', **used
+    )
+    async with served(answering(intent, routing, prose)) as address, asking(address, told) as predictors:
+        await predictors.route(QUESTION, timeout=AMPLE)
+        await predictors.route(QUESTION, timeout=AMPLE)
+
+    answered, failed = (event for event in told.events if isinstance(event, LMCalled))
+    assert (answered.program, answered.outcome) == ("routing", "answered")
+    assert (answered.prompt_tokens, answered.completion_tokens) == (200, 14)
+    assert 0.0 < answered.seconds < AMPLE
+    assert answered.usd is None  # nobody lists what somebody's own server costs
+    assert (failed.program, failed.outcome) == ("routing", "invalid_output")
 
 
 async def test_the_intent_alone_decides_when_the_second_answer_hangs() -> None:

@@ -15,6 +15,7 @@ from service.adapters.dspy_predictors import DspyPredictors
 from service.adapters.local_lm import LocalLM
 from service.contracts.lm import AgentOption, LabelledExample, LMQuestion, LMVerdict
 from service.errors import ConfigurationError
+from tests.fakes import Watcher
 
 ROOT = Path(__file__).parents[2]
 AMPLE_SECONDS = 60.0
@@ -75,7 +76,7 @@ def questions() -> list[LMQuestion]:
 async def local(gguf: Path) -> AsyncIterator[tuple[LocalLM, DspyPredictors]]:
     """A running local LM with predictors that ask it."""
     lm = LocalLM(gguf)
-    predictors = DspyPredictors(await lm.start())
+    predictors = DspyPredictors(await lm.start(), observer=Watcher())
     await predictors.warm()
     yield lm, predictors
     await predictors.close()

@@ -18,6 +18,7 @@ from service.adapters.number_check import foreign_numbers
 from service.adapters.text_check import checked_text
 from service.contracts.lm import Finding, LMFailure, LMQuestion
 from signatures.program import UnusableAnswer
+from tests.fakes import Watcher
 
 FINDING = Finding(
     agent_id="causal_impact",
@@ -160,7 +161,7 @@ async def test_closing_gives_up_calls_in_flight() -> None:
 
 async def test_a_question_without_options_is_a_failure() -> None:
     """There is nothing to choose from, and nobody is asked."""
-    predictors = DspyPredictors(LMEndpoint("openai/x", "http://127.0.0.1:1/v1"))
+    predictors = DspyPredictors(LMEndpoint("openai/x", "http://127.0.0.1:1/v1"), observer=Watcher())
 
     answer = await predictors.route(LMQuestion(query="x", options=(), router_version="1", programs={}), timeout=1)
 

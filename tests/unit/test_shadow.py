@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from service.contracts.decision import RouteDecision
+from service.ports import Observer, Shadowed
 from service.programs import Candidate, Programs, Router, Stage, Tally
 from service.routing.history import History
 from service.shadow import AT_ONCE, Shadow
@@ -33,21 +34,23 @@ async def read(shadow: Shadow, decision: RouteDecision, *, text: str = QUESTION,
     return shadow.take()
 
 
-def shadowing(router: Router, stage: Stage = Stage.SHADOW, intent: ReadIntent | None = None) -> Shadow:
+def shadowing(router: Router, stage: Stage = Stage.SHADOW, intent: ReadIntent | None = None, observer: Observer | None = None) -> Shadow:
     """Return a shadow with a candidate."""
     programs = Programs(router)
     programs.try_out(Candidate(replace(router, version="2"), stage, 0.5))
-    return Shadow(programs=programs, intent=intent or ReadIntent(History()), routing=ROUTE)
+    return Shadow(programs=programs, intent=intent or ReadIntent(History()), routing=ROUTE, observer=observer or Watcher())
 
 
 async def test_it_counts_where_it_would_do_otherwise(router: Router) -> None:
     """Another agent, or another action; the same is no difference."""
-    shadow = shadowing(router)
+    watcher = Watcher()
+    shadow = shadowing(router, observer=watcher)
 
     same = await read(shadow, a_decision("gap_analyzer"))
     other = await read(shadow, a_decision("explainer"))
 
     assert (same, other) == ({"2": Tally(1, 0, 0)}, {"2": Tally(1, 1, 0)})
+    assert [e for e in watcher.events if isinstance(e, Shadowed)] == [Shadowed("agreed"), Shadowed("differed")]
 
 
 async def test_what_breaks_in_it_is_counted_and_stays_there(router: Router) -> None:
@@ -57,7 +60,10 @@ async def test_what_breaks_in_it_is_counted_and_stays_there(router: Router) -> N
         def __call__(self, admitted: Admitted, router: Router | None) -> Understanding:
             raise RuntimeError("a bug")
 
-    assert await read(shadowing(router, intent=Broken(History())), a_decision()) == {"2": Tally(1, 0, 1)}
+    watcher = Watcher()
+
+    assert await read(shadowing(router, intent=Broken(History()), observer=watcher), a_decision()) == {"2": Tally(1, 0, 1)}
+    assert Shadowed("failed") in watcher.events
 
 
 async def test_a_canary_reads_nothing_in_the_shadow(router: Router) -> None:
