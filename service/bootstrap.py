@@ -19,6 +19,7 @@ from service.adapters.registry_rollback import REGISTRY
 from service.adapters.registry_watch import DATABASE
 from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import CHAMPION_NOTE, RouterSource
+from service.adapters.spooled_store import SpooledStore
 from service.adapters.sql_store import SqlStore
 from service.audit import Audit
 from service.catalog.coverage import say_described_only, without_examples
@@ -46,7 +47,7 @@ from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
 from service.routing.history import History
 from service.routing.policy import LOCAL_LM
-from service.settings import Settings
+from service.settings import STATE, Settings
 from service.shadow import Shadow
 from service.stages.commit import Commit
 from service.stages.dispatch import Dispatch
@@ -68,6 +69,7 @@ RESERVED = 8  # one part in so many of the dispatches is for the critical path o
 DRAIN_SECONDS = 5.0  # for storing what was cut off at the end; GRACE_SECONDS have passed by then
 TALLY_SECONDS = 5.0  # between writings of what was read in the shadow and of what the student answered alone
 REFRESH_SECONDS = 1.0
+SPOOL = STATE / "spool.db"
 WATCH_LATER = 20.0  # seconds that the noted version serves before the registry is asked
 
 
@@ -180,7 +182,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         raise ConfigurationError(f"POINTSMAN_HOST={settings.host} is reachable from outside, so POINTSMAN_API_KEYS must be set.")
     loading = asyncio.create_task(asyncio.to_thread(Encoder, settings.encoder))  # beside all else
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
-    programs, store, agents = Programs(), SqlStore(settings.database_url), Agents(catalog.agents)
+    programs, store, agents = Programs(), _make_store(settings), Agents(catalog.agents)
     health = Health(slots=Slots(settings.max_dispatches, most_waiting=settings.max_waiting, reserved=settings.max_dispatches // RESERVED))
     deciding = Slots(DECIDING, most_waiting=settings.max_waiting)
 
@@ -188,7 +190,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         version = programs.current.version if programs.current is not None else None
         under_way = {"decision": deciding.taken, "dispatch": health.slots.taken}
         waiting = {"decision": deciding.waiting, "dispatch": health.slots.waiting, "commit": store.waiting}
-        return Live(version, dict(health.states(catalog.agents)), under_way, waiting)
+        return Live(version, dict(health.states(catalog.agents)), under_way, waiting, store.spooled)
 
     metrics = Metrics(live)
     observer = Observers([metrics, RequestLog()])
@@ -256,8 +258,16 @@ def assemble(
     )
 
 
+def _make_store(settings: Settings) -> SqlStore | SpooledStore:
+    """Make the store; a database on this machine's disk has no spool, since that would be away with it."""
+    main = SqlStore(settings.database_url)
+    if not main.is_remote or settings.spool_most == 0:
+        return main
+    return SpooledStore(main, SqlStore(f"sqlite:///{SPOOL}"), most=settings.spool_most)
+
+
 @asynccontextmanager
-async def _opened(store: SqlStore, agents: Agents) -> AsyncIterator[None]:
+async def _opened(store: SqlStore | SpooledStore, agents: Agents) -> AsyncIterator[None]:
     await store.open()
     try:
         yield

@@ -54,12 +54,14 @@ class Live:
         router_version: of the router that serves, or None.
         breakers: state of each agent's breaker.
         under_way, waiting: how many are in each part of the service, and how many wait for their turn there.
+        spooled: how many decisions wait for the database, in all processes that share the spool.
     """
 
     router_version: str | None = None
     breakers: Mapping[str, BreakerState] = field(default_factory=dict)
     under_way: Mapping[str, int] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
+    spooled: int = 0
 
 
 class Metrics:
@@ -104,6 +106,7 @@ class Metrics:
         self._breaker = self._gauge("agent_breaker", "1 for the state of an agent's circuit breaker.", "livemax", "agent", "state")
         self._under_way = self._gauge("under_way", "How many are in a part of the service at the moment.", "livesum", "part")
         self._waiting = self._gauge("waiting", "How many wait for their turn in a part of the service.", "livesum", "part")
+        self._spooled = self._gauge("spooled", "Decisions in the spool: the database is away, or they are being handed over.", "livemax")
         self._served: set[str] = set()
 
     def notice(self, event: Event) -> None:
@@ -149,6 +152,7 @@ class Metrics:
         for agent, state in live.breakers.items():
             for one in BreakerState:
                 self._breaker.labels(agent, one.value).set(float(one is state))
+        self._spooled.set(live.spooled)
         for gauge, counts in ((self._under_way, live.under_way), (self._waiting, live.waiting)):
             for part, count in counts.items():
                 gauge.labels(part).set(count)

@@ -20,6 +20,9 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address to listen on. Beyond loopback, API keys must be set.")
     port: int = Field(8100, ge=0, le=65535, description="Port to listen on.")
     database_url: str = Field(f"sqlite:///{STATE}/pointsman.db", description="Where decisions and signals are stored.")
+    spool_most: int = Field(
+        10_000, ge=0, le=1_000_000, description="Decisions kept on this machine's disk while a PostgreSQL database is away; then 503."
+    )
     mlflow_uri: str = Field("sqlite:///mlruns/mlflow.db", description="The MLflow registry of router versions.")
     agents_base_url: str | None = Field(None, description="Where the built-in agents listen; replaces the catalogue's address of those.")
     agents_port: int = Field(

@@ -9,13 +9,14 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar, TypeVarTuple
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlmodel import Session, col, select
 
 from service.adapters import optimization_requests
@@ -37,6 +38,18 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+class Refused(StoreUnavailable):
+    """The database is there, but it does not take this row, or holds one that is not what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A receipt as it was read, and when it was last changed before."""
+
+    receipt: Receipt
+    updated_at: datetime
+
+
 class SqlStore:
     """Decisions, signals and requests in a database. `open()` before use, `close()` after; both on the event loop that uses the store.
 
@@ -53,18 +66,36 @@ class SqlStore:
         self._waiting: list[tuple[Receipt, asyncio.Future[Receipt]]] = []
         self._writing: asyncio.Task[None] | None = None
 
+    spooled = 0  # it has no spool
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the database is another machine's, as far as its kind tells.
+
+        Raises:
+            ConfigurationError: the address is not one of a database that is supported.
+        """
+        return normalise(self._url).get_backend_name() != "sqlite"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has connected and may be used."""
+        return self._engine is not None
+
     @property
     def waiting(self) -> int:
         """How many commits wait for the one that is being written."""
         return len(self._waiting)
 
     async def open(self) -> None:
-        """Connect, and create or migrate the schema where needed.
+        """Connect, and create or migrate the schema where needed; once connected, do nothing.
 
         Raises:
             StoreUnavailable: the database cannot be reached or written.
             ConfigurationError: the address is not one of a database that is supported, or the database is newer than this code.
         """
+        if self.is_open:
+            return
         url = normalise(self._url)
         with _translated():
             self._engine = await asyncio.get_running_loop().run_in_executor(self._writes, open_engine, url, self._lock_seconds)
@@ -106,6 +137,18 @@ class SqlStore:
     async def request(self, tenant: str, request_id: UUID) -> OptimizationRequest | None:
         """Return one of the tenant's requests, or None."""
         return await self._ask(self._reads, optimization_requests.find, self._require_engine(), tenant, request_id, datetime.now(UTC))
+
+    async def count(self) -> int:
+        """Return how many decisions there are."""
+        return await self._ask(self._reads, _count, self._require_engine())
+
+    async def oldest(self, most: int, *, after: UUID | None = None) -> list[Kept]:
+        """Return the first receipts of all tenants by the time of their ids, those behind `after`."""
+        return await self._ask(self._reads, _oldest, self._require_engine(), most, after)
+
+    async def remove(self, kept: Kept) -> None:
+        """Take a receipt out, unless feedback has changed it since it was read."""
+        await self._ask(self._writes, _remove, self._require_engine(), kept)
 
     async def ping(self) -> None:
         """Return when the database would take a commit now; changes nothing and touches no disk."""
@@ -160,6 +203,8 @@ def _translated() -> Iterator[None]:
         yield
     except TimeoutError as exc:
         raise StoreUnavailable("The store did not answer in time.") from exc
+    except (IntegrityError, DataError, ValueError) as exc:
+        raise Refused("The store does not take this, or holds what was not written.") from exc
     except FAILURES as exc:
         raise StoreUnavailable("The store failed to read or write.") from exc
 
@@ -219,6 +264,27 @@ def _rows(
     column, value = (Decision.query_id, query_id) if decision_id is None else (Decision.decision_id, decision_id)
     statement = select(Decision, Signal).join(Signal).where(Decision.tenant == tenant, col(column) == str(value))
     return session.exec(statement.with_for_update(of=Signal) if lock else statement).first()
+
+
+def _count(engine: Engine) -> int:
+    with Session(engine) as session:
+        return session.exec(select(sa.func.count()).select_from(Decision)).one()
+
+
+def _oldest(engine: Engine, most: int, after: UUID | None) -> list[Kept]:
+    wanted = select(Decision, Signal).join(Signal).order_by(Decision.decision_id).limit(most)
+    if after is not None:
+        wanted = wanted.where(Decision.decision_id > str(after))
+    with Session(engine) as session:
+        return [Kept(receipt_from(decision, signal), signal.updated_at) for decision, signal in session.exec(wanted)]
+
+
+def _remove(engine: Engine, kept: Kept) -> None:
+    same, decision_id = col(Signal.updated_at) == kept.updated_at, str(kept.receipt.decision_id)
+    with writer(engine).begin() as connection:
+        removed = connection.execute(sa.delete(Signal).where(col(Signal.decision_id) == decision_id, same))
+        if removed.rowcount:
+            connection.execute(sa.delete(Decision).where(col(Decision.decision_id) == decision_id))
 
 
 def _add_feedback(engine: Engine, tenant: str, feedback: Feedback) -> Receipt | None:

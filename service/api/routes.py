@@ -15,14 +15,13 @@ from service.contracts.optimization import OptimizationRequest, OptimizationWish
 from service.contracts.output import OrchestratorOutput
 from service.contracts.query import OrchestratorInput
 from service.contracts.receipt import Receipt
-from service.contracts.signals import Feedback
+from service.contracts.signals import FEEDBACK_FIELDS, Feedback
 from service.contracts.surface import AgentListing, FeedbackReceipt, Health, IntentListing, Readiness, RolledBack
 from service.errors import FieldProblem, InvalidInput, NotFound, PointsmanError
 from service.ports import FeedbackTaken
 from service.stages.hub import OrchestratorDSPyHub
 
 READY_SECONDS = 2.0
-FEEDBACK_KINDS = {"user_satisfaction", "answer_quality", "was_rerouted", "corrected_agent"}
 UNKNOWN_AGENT = FieldProblem("corrected_agent", "must be an agent of GET /agents", "unknown_agent")
 router = APIRouter()
 
@@ -88,7 +87,7 @@ async def feedback(
     receipt = await services.store.add_feedback(caller.tenant, said)
     if receipt is None:
         raise NotFound(f"There is no decision {said.decision_id or said.query_id} of this tenant.")
-    kinds = said.model_dump(include=FEEDBACK_KINDS, exclude_none=True)
+    kinds = said.model_dump(include=set(FEEDBACK_FIELDS), exclude_none=True)
     services.metrics.notice(FeedbackTaken(tuple(kinds)))
     return FeedbackReceipt(decision_id=receipt.decision_id, signal_id=receipt.signal.signal_id, reward=receipt.reward)
 

@@ -10,6 +10,7 @@ from service.contracts.decision import Rung
 from service.contracts.model import Contract, Milliseconds, Probability
 from service.contracts.query import Identifier, Text
 
+FEEDBACK_FIELDS = frozenset({"user_satisfaction", "answer_quality", "was_rerouted", "corrected_agent"})
 WEIGHTS = {"routing_accuracy": 0.35, "efficiency": 0.25, "no_rerouting": 0.20, "user_satisfaction": 0.20}
 
 

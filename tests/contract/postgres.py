@@ -6,7 +6,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -17,9 +17,30 @@ MISSING = "PostgreSQL is not tested: apt-get install postgresql"
 NUMBERS = count(1)
 
 
+class Server:
+    """A server with a data folder of its own, which outlives its process."""
+
+    def __init__(self, programs: Path, folder: Path, port: int, user: str | None) -> None:
+        self.address = f"postgresql://tester@127.0.0.1:{port}"
+        self._options = f"-p {port} -h 127.0.0.1 -k {folder} -F"
+        self._folder, self._user = folder, user
+        self._control = [programs / "pg_ctl", "-D", folder / "data", "-w", "-l", folder / "log"]
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self._run("-o", self._options, "start")
+
+    def crash(self) -> None:
+        """End it at once, without a checkpoint; connections break."""
+        self._run("-m", "immediate", "stop")
+
+    def _run(self, *arguments: str) -> None:
+        subprocess.run([*self._control, *arguments], check=True, capture_output=True, user=self._user, cwd=self._folder)
+
+
 @contextmanager
-def server() -> Iterator[str]:
-    """Start a server, yield the address of it without a database, and end it."""
+def controlled() -> Iterator[Server]:
+    """Start a server that can be stopped and started again, and end it."""
     programs = Path(shutil.which("initdb") or next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))), "")).resolve().parent
     if not (programs / "initdb").is_file():
         missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
@@ -28,20 +49,26 @@ def server() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
     if user is not None:
         shutil.chown(folder, user)
-    data = folder / "data"
-    made = [programs / "initdb", "-D", data, "-U", "tester", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C"]
+    made = [programs / "initdb", "-D", folder / "data", "-U", "tester", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C"]
     subprocess.run(made, check=True, capture_output=True, user=user, cwd=folder)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    options = f"-p {port} -h 127.0.0.1 -k {folder} -F"
-    control = [programs / "pg_ctl", "-D", data, "-w", "-l", folder / "log"]
-    subprocess.run([*control, "-o", options, "start"], check=True, capture_output=True, user=user, cwd=folder)
+    one = Server(programs, folder, port, user)
+    one.start()
     try:
-        yield f"postgresql://tester@127.0.0.1:{port}"
+        yield one
     finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True, user=user, cwd=folder)
+        with suppress(subprocess.CalledProcessError):  # it is down already
+            one.crash()
         shutil.rmtree(folder)
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """Start a server, yield the address of it without a database, and end it."""
+    with controlled() as one:
+        yield one.address
 
 
 def new_database(address: str) -> str:

@@ -1,4 +1,4 @@
-"""What every `Store` promises, for the fake and for the real one alike. A further database is one more entry in `STORES`."""
+"""What every `Store` promises, for the fake and for the real one alike. A further one is one more entry in `STORES`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 
+from service.adapters.spooled_store import SpooledStore
 from service.adapters.sql_store import SqlStore
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback, RoutingTrainingSignal
@@ -90,14 +91,35 @@ async def sqlite(folder: Path) -> AsyncIterator[Store]:
         await store.close()
 
 
-STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[Store]]] = {"memory": memory, "sqlite": sqlite}
+@asynccontextmanager
+async def spooled(folder: Path) -> AsyncIterator[Store]:
+    """Give a store with a spool, whose database is there."""
+    store = SpooledStore(SqlStore(f"sqlite:///{folder}/main.db"), SqlStore(f"sqlite:///{folder}/spool.db"), most=1_000)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
-@pytest_asyncio.fixture(params=STORES.values(), ids=STORES.keys())
+STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[Store]]] = {
+    "memory": memory,
+    "sqlite": sqlite,
+    "spooled": spooled,
+}
+
+
+@pytest_asyncio.fixture(params=[*STORES, "postgresql"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """Give each kind of store, empty."""
-    async with request.param(tmp_path) as opened:
+    if request.param == "postgresql":
+        opened = SqlStore(request.getfixturevalue("postgresql_database"))
+        await opened.open()
         yield opened
+        await opened.close()
+        return
+    async with STORES[request.param](tmp_path) as made:
+        yield made
 
 
 async def test_a_committed_receipt_comes_back_as_it_was(store: Store) -> None:

@@ -1,0 +1,199 @@
+"""A store that goes on while its database is away: what cannot be written there is kept on this machine's disk until it can be.
+
+The spool is a SQLite database with the same tables and the same promise: a commit is on disk when it returns. So a decision in it can be
+repeated, explained and given feedback like any other. Every second whatever is in the spool is tried again, the oldest first; what the
+database has taken is taken out of the spool. A bound keeps the disk from filling up; beyond it the store is as unavailable as without one.
+
+While the database is away nobody knows which queries it holds: one that was answered before the outage is answered again. Agents see the
+same dispatch id, and the first receipt stays the stored one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import TypeVar
+from uuid import UUID
+
+from service.adapters.sql_store import Refused, SqlStore
+from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
+from service.contracts.receipt import Receipt
+from service.contracts.signals import FEEDBACK_FIELDS, Feedback
+from service.errors import StoreUnavailable
+
+log = logging.getLogger(__name__)
+SLOW_SECONDS = 1.0  # a database that takes longer for a commit is as good as away: the caller's answer waits for it
+LOOK_SECONDS = 1.0  # between two tries to write what is in the spool
+AT_ONCE = 200  # receipts that are read from the spool together
+
+T = TypeVar("T")
+
+
+class Away(StoreUnavailable):
+    """The database does not answer in time, or is in no state to be written."""
+
+
+class SpooledStore:
+    """`Store` and `OptimizationQueue` on two databases. `open()` before use, `close()` after; both on the event loop that uses the store.
+
+    Args:
+        main: where everything belongs.
+        spool: a SQLite store; the worker processes of a service may share one.
+        most: how many decisions the spool holds at most.
+
+    Attributes:
+        spooled: how many the spool holds, as of the last look and with what has come since; between two looks one may be counted twice.
+    """
+
+    def __init__(self, main: SqlStore, spool: SqlStore, *, most: int) -> None:
+        self._main, self._spool, self._most = main, spool, most
+        self._away = False
+        self._refused: set[UUID] = set()
+        self._draining: asyncio.Task[None] | None = None
+        self.spooled = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many commits wait for the one that is being written."""
+        return self._main.waiting + self._spool.waiting
+
+    async def open(self) -> None:
+        """Connect to both; the database may be away.
+
+        Raises:
+            StoreUnavailable: the spool cannot be used.
+            ConfigurationError: an address cannot be used, or a database is newer than this code.
+        """
+        await self._spool.open()
+        self.spooled = await self._spool.count()
+        try:
+            await self._main.open()
+        except StoreUnavailable as exc:
+            self._away = True
+            log.warning("store_away: decisions are kept in the spool (%s)", exc)
+        self._draining = asyncio.create_task(self._keep_draining())
+
+    async def close(self) -> None:
+        """Try once more to write what is in the spool, and disconnect; what is left there is written after the next start."""
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.gather(self._draining, return_exceptions=True)
+            with suppress(StoreUnavailable):
+                await self._drain()
+        await self._main.close()
+        await self._spool.close()
+
+    async def commit(self, receipt: Receipt) -> Receipt:
+        """Store decision and signal in the database, or else in the spool; see `service.ports.Store`."""
+        if not self._away:
+            with suppress(Away):
+                return await self._reach(self._main.commit(receipt))
+        if self.spooled >= self._most:
+            raise StoreUnavailable(f"The database is away, and the spool is full ({self._most} decisions).")
+        kept = await self._spool.commit(receipt)
+        self.spooled += 1
+        return kept
+
+    async def by_query(self, tenant: str, query_id: UUID) -> Receipt | None:
+        """Return the receipt of the tenant's query, or None; while the database is away, None for all that the spool does not hold."""
+        found = None
+        if not self._away:
+            with suppress(Away):
+                found = await self._reach(self._main.by_query(tenant, query_id))
+        return found or (await self._spool.by_query(tenant, query_id) if self._away or self.spooled else None)
+
+    async def by_decision(self, tenant: str, decision_id: UUID) -> Receipt | None:
+        """Return the receipt of the tenant's decision, or None."""
+        if self._away or self.spooled:
+            kept = await self._spool.by_decision(tenant, decision_id)
+            if kept is not None:
+                return kept
+        return await self._reach(self._main.by_decision(tenant, decision_id))
+
+    async def add_feedback(self, tenant: str, feedback: Feedback) -> Receipt | None:
+        """Merge feedback into the signal, wherever it is; None when the tenant has no such decision."""
+        if self._away or self.spooled:
+            kept = await self._spool.add_feedback(tenant, feedback)
+            if kept is not None:
+                return kept
+        return await self._reach(self._main.add_feedback(tenant, feedback))
+
+    async def ask_for(self, tenant: str, wish: OptimizationWish) -> OptimizationRequest:
+        """Keep a wish to make a signature better; only the database does."""
+        return await self._main.ask_for(tenant, wish)
+
+    async def requests(self, tenant: str, status: RequestStatus | None = None) -> list[OptimizationRequest]:
+        """Return the tenant's requests."""
+        return await self._main.requests(tenant, status)
+
+    async def request(self, tenant: str, request_id: UUID) -> OptimizationRequest | None:
+        """Return one of the tenant's requests, or None."""
+        return await self._main.request(tenant, request_id)
+
+    async def ping(self) -> None:
+        """Return when a commit would be taken now, by the database or by the spool."""
+        if self._away and self.spooled < self._most:
+            await self._spool.ping()
+            return
+        await self._main.ping()
+
+    async def _reach(self, work: Awaitable[T]) -> T:
+        """Ask the database, and take note when it is away."""
+        try:
+            async with asyncio.timeout(SLOW_SECONDS):
+                return await work
+        except Refused:
+            raise
+        except (StoreUnavailable, TimeoutError) as exc:
+            if not self._away:
+                log.warning("store_away: decisions are kept in the spool (%s)", str(exc) or "it is slow")
+            self._away = True
+            raise Away("The database is away.") from exc
+
+    async def _keep_draining(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                self.spooled = await self._spool.count()
+                if self._away or self.spooled > len(self._refused):
+                    await self._drain()
+            except StoreUnavailable:
+                continue
+            except Exception:  # the edge of a task: whatever is wrong with one row must not end it
+                log.exception("spool_not_drained")
+
+    async def _drain(self) -> None:
+        """Write to the database what is in the spool.
+
+        Raises:
+            StoreUnavailable: one of them is away.
+        """
+        if self._away:
+            await self._main.open()
+            await self._main.ping()
+            self._away = False
+            log.warning("store_back: %d decisions are in the spool", self.spooled)
+        after: UUID | None = None
+        while kept := await self._spool.oldest(AT_ONCE, after=after):
+            for one in kept:
+                after = one.receipt.decision_id
+                if await self._hand_over(one.receipt):
+                    await self._spool.remove(one)
+        self.spooled = await self._spool.count()
+
+    async def _hand_over(self, receipt: Receipt) -> bool:
+        """Write one receipt to the database; say whether it is there. What it refuses stays in the spool, and the others go on."""
+        try:
+            stored = await self._reach(self._main.commit(receipt))
+        except Refused:
+            if receipt.decision_id not in self._refused:
+                log.error("spooled_decision_refused decision_id=%s", receipt.decision_id)  # noqa: TRY400  (its text may hold the user's)
+            self._refused.add(receipt.decision_id)
+            return False
+        self._refused.discard(receipt.decision_id)
+        if stored.decision_id != receipt.decision_id:
+            log.warning("spooled_decision_repeated decision_id=%s: the first answer to its query stays", receipt.decision_id)
+        elif stored.signal != receipt.signal:  # feedback came while it was being handed over before
+            given = receipt.signal.model_dump(include=set(FEEDBACK_FIELDS), exclude_none=True)
+            await self._main.add_feedback(receipt.tenant, Feedback(decision_id=receipt.decision_id, **given))
+        return True
