@@ -261,7 +261,7 @@ def assemble(
 def _make_store(settings: Settings) -> SqlStore | SpooledStore:
     """Make the store; a database on this machine's disk has no spool, since that would be away with it."""
     main = SqlStore(settings.database_url)
-    if not main.is_remote or settings.spool_most == 0:
+    if not main.is_remote:
         return main
     return SpooledStore(main, SqlStore(f"sqlite:///{SPOOL}"), most=settings.spool_most)
 

@@ -108,7 +108,7 @@ class DspyPredictors:
     def _called(self, program: str, answer: object, seconds: float, used: Usage) -> LMCalled:
         outcome = answer.reason if isinstance(answer, LMFailure) else "cancelled" if answer is None else "answered"
         read, written = (
-            sum(n for u in used.values() if isinstance(n := u.get(kind), int)) for kind in ("prompt_tokens", "completion_tokens")
+            sum(max(0, n) for u in used.values() if isinstance(n := u.get(kind), int)) for kind in ("prompt_tokens", "completion_tokens")
         )
         return LMCalled(program, outcome, seconds, read, written, self._cost_of(used) if used else None)
 

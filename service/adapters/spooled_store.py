@@ -5,7 +5,7 @@ repeated, explained and given feedback like any other. Every second whatever is 
 database has taken is taken out of the spool. A bound keeps the disk from filling up; beyond it the store is as unavailable as without one.
 
 While the database is away nobody knows which queries it holds: one that was answered before the outage is answered again. Agents see the
-same dispatch id, and the first receipt stays the stored one.
+same dispatch id, and of two receipts the one that the database has first stays; feedback on the other is given to it.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TypeVar
 from uuid import UUID
 
-from service.adapters.sql_store import Refused, SqlStore
+from service.adapters.sql_store import Kept, Refused, SqlStore
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
 from service.contracts.receipt import Receipt
 from service.contracts.signals import FEEDBACK_FIELDS, Feedback
@@ -24,7 +24,8 @@ from service.errors import StoreUnavailable
 log = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0  # a database that takes longer for a commit is as good as away: the caller's answer waits for it
 LOOK_SECONDS = 1.0  # between two tries to write what is in the spool
-AT_ONCE = 200  # receipts that are read from the spool together
+LAST_SECONDS = 5.0  # for what is in the spool at the end of the service
+AT_ONCE = 64  # receipts that are handed over together: one transaction of the database takes as many
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class SpooledStore:
         self._main, self._spool, self._most = main, spool, most
         self._away = False
         self._refused: set[UUID] = set()
+        self._arrived = 0
         self._draining: asyncio.Task[None] | None = None
         self.spooled = 0
 
@@ -65,58 +67,57 @@ class SpooledStore:
             ConfigurationError: an address cannot be used, or a database is newer than this code.
         """
         await self._spool.open()
-        self.spooled = await self._spool.count()
+        await self._count()
         try:
             await self._main.open()
         except StoreUnavailable as exc:
-            self._away = True
-            log.warning("store_away: decisions are kept in the spool (%s)", exc)
+            self._gone(exc)
         self._draining = asyncio.create_task(self._keep_draining())
 
     async def close(self) -> None:
         """Try once more to write what is in the spool, and disconnect; what is left there is written after the next start."""
-        if self._draining is not None:
-            self._draining.cancel()
-            await asyncio.gather(self._draining, return_exceptions=True)
-            with suppress(StoreUnavailable):
-                await self._drain()
-        await self._main.close()
-        await self._spool.close()
+        try:
+            if self._draining is not None:
+                self._draining.cancel()
+                await asyncio.gather(self._draining, return_exceptions=True)
+                with suppress(StoreUnavailable, TimeoutError):
+                    async with asyncio.timeout(LAST_SECONDS):
+                        await self._drain()
+        finally:
+            await self._main.close()
+            await self._spool.close()
 
     async def commit(self, receipt: Receipt) -> Receipt:
         """Store decision and signal in the database, or else in the spool; see `service.ports.Store`."""
         if not self._away:
             with suppress(Away):
                 return await self._reach(self._main.commit(receipt))
-        if self.spooled >= self._most:
-            raise StoreUnavailable(f"The database is away, and the spool is full ({self._most} decisions).")
+        self._require_room()
         kept = await self._spool.commit(receipt)
         self.spooled += 1
+        self._arrived += 1
         return kept
 
     async def by_query(self, tenant: str, query_id: UUID) -> Receipt | None:
         """Return the receipt of the tenant's query, or None; while the database is away, None for all that the spool does not hold."""
-        found = None
+        looked = self._away or self.spooled > 0  # rows go from the spool to the database, so that one is asked first
+        kept = await self._spool.by_query(tenant, query_id) if looked else None
+        if kept is not None:
+            return kept
         if not self._away:
             with suppress(Away):
-                found = await self._reach(self._main.by_query(tenant, query_id))
-        return found or (await self._spool.by_query(tenant, query_id) if self._away or self.spooled else None)
+                return await self._reach(self._main.by_query(tenant, query_id))
+        return None if looked else await self._spool.by_query(tenant, query_id)
 
     async def by_decision(self, tenant: str, decision_id: UUID) -> Receipt | None:
         """Return the receipt of the tenant's decision, or None."""
-        if self._away or self.spooled:
-            kept = await self._spool.by_decision(tenant, decision_id)
-            if kept is not None:
-                return kept
-        return await self._reach(self._main.by_decision(tenant, decision_id))
+        kept = await self._spool.by_decision(tenant, decision_id)
+        return kept or await self._reach(self._main.by_decision(tenant, decision_id))
 
     async def add_feedback(self, tenant: str, feedback: Feedback) -> Receipt | None:
         """Merge feedback into the signal, wherever it is; None when the tenant has no such decision."""
-        if self._away or self.spooled:
-            kept = await self._spool.add_feedback(tenant, feedback)
-            if kept is not None:
-                return kept
-        return await self._reach(self._main.add_feedback(tenant, feedback))
+        kept = await self._spool.add_feedback(tenant, feedback)
+        return kept or await self._reach(self._main.add_feedback(tenant, feedback))
 
     async def ask_for(self, tenant: str, wish: OptimizationWish) -> OptimizationRequest:
         """Keep a wish to make a signature better; only the database does."""
@@ -132,35 +133,49 @@ class SpooledStore:
 
     async def ping(self) -> None:
         """Return when a commit would be taken now, by the database or by the spool."""
-        if self._away and self.spooled < self._most:
-            await self._spool.ping()
-            return
-        await self._main.ping()
+        if not self._away:
+            with suppress(Away):
+                return await self._reach(self._main.ping())
+        self._require_room()
+        return await self._spool.ping()
+
+    def _require_room(self) -> None:
+        if self.spooled >= self._most:
+            raise StoreUnavailable(f"The database is away, and the spool is full ({self._most} decisions).")
 
     async def _reach(self, work: Awaitable[T]) -> T:
-        """Ask the database, and take note when it is away."""
+        """Ask the database, and take note when it is away. Without a spool it may take its time."""
         try:
-            async with asyncio.timeout(SLOW_SECONDS):
+            async with asyncio.timeout(SLOW_SECONDS if self._most else None):
                 return await work
         except Refused:
             raise
         except (StoreUnavailable, TimeoutError) as exc:
-            if not self._away:
-                log.warning("store_away: decisions are kept in the spool (%s)", str(exc) or "it is slow")
-            self._away = True
-            raise Away("The database is away.") from exc
+            raise self._gone(exc) from exc
+
+    def _gone(self, exc: Exception) -> Away:
+        if not self._away:
+            log.warning("store_away: decisions are kept in the spool (%s)", str(exc) or "it is slow")
+        self._away = True
+        return Away("The database is away.")
 
     async def _keep_draining(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                self.spooled = await self._spool.count()
+                await self._count()
                 if self._away or self.spooled > len(self._refused):
                     await self._drain()
-            except StoreUnavailable:
-                continue
-            except Exception:  # the edge of a task: whatever is wrong with one row must not end it
+            except Refused as exc:
+                log.warning("spool_not_drained: %s", exc)
+            except StoreUnavailable as exc:
+                log.info("spool_not_drained: %s", exc)
+            except Exception:  # the edge of a task: whatever is wrong must not end it
                 log.exception("spool_not_drained")
+
+    async def _count(self) -> None:
+        before = self._arrived
+        self.spooled = await self._spool.count() + self._arrived - before  # what comes meanwhile is rather counted twice than not at all
 
     async def _drain(self) -> None:
         """Write to the database what is in the spool.
@@ -174,26 +189,33 @@ class SpooledStore:
             self._away = False
             log.warning("store_back: %d decisions are in the spool", self.spooled)
         after: UUID | None = None
-        while kept := await self._spool.oldest(AT_ONCE, after=after):
-            for one in kept:
-                after = one.receipt.decision_id
-                if await self._hand_over(one.receipt):
-                    await self._spool.remove(one)
-        self.spooled = await self._spool.count()
+        while some := await self._spool.oldest(AT_ONCE, after=after):
+            after = some[-1].decision_id
+            ended = await asyncio.gather(*(self._hand_over(one) for one in some), return_exceptions=True)
+            for error in ended:
+                if isinstance(error, BaseException):
+                    raise error
+        await self._count()
 
-    async def _hand_over(self, receipt: Receipt) -> bool:
-        """Write one receipt to the database; say whether it is there. What it refuses stays in the spool, and the others go on."""
+    async def _hand_over(self, kept: Kept) -> None:
+        """Write one receipt to the database, and take it out. What cannot be read or is refused stays in the spool; the others go on."""
+        receipt = kept.receipt
         try:
-            stored = await self._reach(self._main.commit(receipt))
+            stored = await self._main.commit(receipt) if receipt is not None else None
         except Refused:
-            if receipt.decision_id not in self._refused:
-                log.error("spooled_decision_refused decision_id=%s", receipt.decision_id)  # noqa: TRY400  (its text may hold the user's)
-            self._refused.add(receipt.decision_id)
-            return False
-        self._refused.discard(receipt.decision_id)
+            stored = None
+        except StoreUnavailable as exc:
+            raise self._gone(exc) from exc
+        if receipt is None or stored is None:
+            if kept.decision_id not in self._refused:
+                log.error("spooled_decision_refused decision_id=%s", kept.decision_id)
+            self._refused.add(kept.decision_id)
+            return
         if stored.decision_id != receipt.decision_id:
-            log.warning("spooled_decision_repeated decision_id=%s: the first answer to its query stays", receipt.decision_id)
-        elif stored.signal != receipt.signal:  # feedback came while it was being handed over before
-            given = receipt.signal.model_dump(include=set(FEEDBACK_FIELDS), exclude_none=True)
-            await self._main.add_feedback(receipt.tenant, Feedback(decision_id=receipt.decision_id, **given))
-        return True
+            log.warning("spooled_decision_repeated decision_id=%s: another answer to its query stays", receipt.decision_id)
+        known = stored.signal.model_dump(include=set(FEEDBACK_FIELDS), exclude_none=True)
+        told = receipt.signal.model_dump(include=set(FEEDBACK_FIELDS) - known.keys(), exclude_none=True)
+        if told:  # feedback that the database does not have yet
+            await self._main.add_feedback(receipt.tenant, Feedback(decision_id=stored.decision_id, **told))
+        await self._spool.remove(kept)
+        self._refused.discard(receipt.decision_id)

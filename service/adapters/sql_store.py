@@ -44,9 +44,10 @@ class Refused(StoreUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A receipt as it was read, and when it was last changed before."""
+    """A receipt as it was read, or None where it cannot be, and when it was last changed before."""
 
-    receipt: Receipt
+    decision_id: UUID
+    receipt: Receipt | None
     updated_at: datetime
 
 
@@ -276,11 +277,20 @@ def _oldest(engine: Engine, most: int, after: UUID | None) -> list[Kept]:
     if after is not None:
         wanted = wanted.where(Decision.decision_id > str(after))
     with Session(engine) as session:
-        return [Kept(receipt_from(decision, signal), signal.updated_at) for decision, signal in session.exec(wanted)]
+        return [
+            Kept(UUID(decision.decision_id), _readable(decision, signal), signal.updated_at) for decision, signal in session.exec(wanted)
+        ]
+
+
+def _readable(decision: Decision, signal: Signal) -> Receipt | None:
+    try:
+        return receipt_from(decision, signal)
+    except ValueError:
+        return None
 
 
 def _remove(engine: Engine, kept: Kept) -> None:
-    same, decision_id = col(Signal.updated_at) == kept.updated_at, str(kept.receipt.decision_id)
+    same, decision_id = col(Signal.updated_at) == kept.updated_at, str(kept.decision_id)
     with writer(engine).begin() as connection:
         removed = connection.execute(sa.delete(Signal).where(col(Signal.decision_id) == decision_id, same))
         if removed.rowcount:

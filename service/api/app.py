@@ -9,7 +9,7 @@ from fastapi_offline import FastAPIOffline
 
 from service.api import document, problems, routes
 from service.api.deps import State
-from service.api.middleware import CountResponses, JsonBodies, RequestId
+from service.api.middleware import JsonBodies, RequestId, Watched
 from service.bootstrap import Services, open_services
 from service.logs import configure_logs
 from service.settings import Settings
@@ -19,7 +19,6 @@ DESCRIPTION = (
     "Errors are `application/problem+json` (RFC 9457)."
 )
 
-UNTRACED = "healthz$,readyz$,metrics$"
 Opener = Callable[[Settings], AbstractAsyncContextManager[Services]]
 
 
@@ -46,9 +45,5 @@ def create_app(settings: Settings | None = None, *, opener: Opener = open_servic
     document.install(app, routes.router)
     app.add_middleware(JsonBodies, max_bytes=chosen.max_body_bytes)
     app.add_middleware(RequestId)
-    app.add_middleware(CountResponses)
-    if chosen.otlp_endpoint is not None:
-        from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
-
-        app.add_middleware(OpenTelemetryMiddleware, exclude_spans=["receive", "send"], excluded_urls=UNTRACED)
+    app.add_middleware(Watched)
     return app

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import nullcontext
 from math import isfinite
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.problems import describe, respond
 from service.errors import BodyTimeout, BodyTooLarge, InvalidInput, PointsmanError, ShuttingDown, UnsupportedMediaType
 from service.ports import Responded
+from service.tracing import name_request, request_span
 
 BODY_SECONDS = 15.0
 ENDING = "The service is shutting down. What had come by then is stored under the query_id."
@@ -20,6 +22,7 @@ MAX_MEMBERS = 10_000  # members of all objects of a body together: each can be o
 MORE_MEMBERS = {"/optimizations": 30_000}  # where a thousand signals may come, each with all its fields
 REQUEST_ID = "X-Request-ID"
 LEAST_PROBLEM = 400
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # which are not traced
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -58,8 +61,8 @@ class RequestId:
                 raise
 
 
-class CountResponses:
-    """Tells the service's metrics of every answer: route, status, and the problem's code where it is one."""
+class Watched:
+    """Opens the request's span, inside the caller's trace where it sends one, and tells the metrics of every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -71,7 +74,7 @@ class CountResponses:
             return
         status, problem = 0, b""
 
-        async def counted(message: Message) -> None:
+        async def watched(message: Message) -> None:
             nonlocal status, problem
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -79,13 +82,21 @@ class CountResponses:
                 problem = problem or message.get("body", b"")
             await send(message)
 
-        try:
-            await self._app(scope, receive, counted)
-        finally:
-            if status:
-                route = getattr(scope.get("route"), "path", "none")  # nobody makes up series by asking for what is not there
-                method = scope["method"] if scope["method"] in _METHODS else "other"
-                scope["state"]["services"].metrics.notice(Responded(method, route, status, _code_of(problem)))
+        code = None
+        with request_span(scope["headers"]) if scope["path"] not in PROBES else nullcontext() as told:
+            try:
+                await self._app(scope, receive, watched)
+                code = _code_of(problem)
+            except Exception:  # it is answered further out, as what nobody foresaw
+                status, code = status or 500, str(PointsmanError.code)
+                raise
+            finally:
+                if status:
+                    route = getattr(scope.get("route"), "path", "none")  # nobody makes up series by asking for what is not there
+                    method = scope["method"] if scope["method"] in _METHODS else "other"
+                    scope["state"]["services"].metrics.notice(Responded(method, route, status, code))
+                    if told is not None:
+                        name_request(told, method, route, status)
 
 
 class JsonBodies:

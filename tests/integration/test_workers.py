@@ -55,5 +55,8 @@ def test_whichever_worker_is_asked_the_counts_are_those_of_all(start_service: St
     assert counted == {REQUESTS}
     assert later == {2 * REQUESTS}
     page = httpx.get(f"{service.url}/metrics", timeout=10.0).text
+    while "orchestrator_router_loaded 1.0" not in page:  # the successor has no router yet
+        assert time.monotonic() < limit, page
+        time.sleep(0.1)
+        page = httpx.get(f"{service.url}/metrics", timeout=10.0).text
     assert re.findall(r'^orchestrator_router_version\{version="(\d+)"\} 1\.0$', page, re.M)
-    assert "orchestrator_router_loaded 1.0" in page

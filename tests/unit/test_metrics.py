@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.flows.breaker import BreakerState
 from service.metrics import SHARED, STAGE_BUCKETS, Live, Metrics
-from service.ports import AgentCalled, Audited, LMCalled, Responded, RouterTried, StageDone
+from service.ports import AgentCalled, Audited, LMCalled, RouterTried, StageDone
 from tests.conftest import ROOT
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
@@ -130,14 +130,6 @@ def test_several_workers_are_told_as_one(tmp_path: Path, monkeypatch: pytest.Mon
     assert 'orchestrator_router_version{"version": "1"}' in both
     assert 'orchestrator_router_version{"version": "1"}' not in one
     assert one['orchestrator_router_version{"version": "2"}'] == 1
-
-
-def test_no_answer_makes_a_series_of_its_own_text() -> None:
-    """The names of labels are the closed sets that the documentation tells."""
-    metrics = Metrics()
-    metrics.notice(Responded("GET", "none", 404, "not_found"))
-
-    assert read(metrics)['orchestrator_problems_total{"code": "not_found", "route": "none"}'] == 1
 
 
 def test_the_documentation_tells_every_metric_with_its_labels() -> None:
