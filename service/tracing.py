@@ -15,7 +15,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 SEND_SECONDS = 5  # for one batch; a collector that is away costs spans, never a request
 FAILED = 500
-_TRACE_CONTEXT = TraceContextTextMapPropagator()  # the context alone: baggage is the caller's word
+_TRACE_CONTEXT = TraceContextTextMapPropagator()  # the context alone: baggage is the caller's word, and not for agents
 _CARRIED = frozenset({b"traceparent", b"tracestate"})
 _NO_SPAN = nullcontext[Span](trace.INVALID_SPAN)
 _tracers: list[Tracer] = []  # the one in use; empty as long as nothing is traced
@@ -41,6 +41,13 @@ def request_span(headers: Iterable[tuple[bytes, bytes]]) -> AbstractContextManag
         record_exception=False,
         set_status_on_exception=False,  # their text may hold the user's
     )
+
+
+def trace_headers() -> dict[str, str]:
+    """Return the headers that name the open span to whoever is called inside it (`traceparent`, W3C); none where nothing is traced."""
+    headers: dict[str, str] = {}
+    _TRACE_CONTEXT.inject(headers)
+    return headers
 
 
 def name_request(told: Span, method: str, route: str, status: int) -> None:

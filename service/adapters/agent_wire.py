@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import aiohttp
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import ValidationError
 from yarl import URL
 
@@ -19,6 +18,7 @@ from service.catalog.model import Agent, AgentTls
 from service.contracts.dispatch import AgentDispatch
 from service.errors import ConfigurationError, ErrorCode
 from service.ports import AgentFailure
+from service.tracing import trace_headers
 
 KEEP_ALIVE_SECONDS = 4.0  # less than the 5 s of uvicorn and Node.js: a request must not meet a connection that the agent closes just then
 MAX_ANSWER_BYTES = 5_000_000
@@ -26,7 +26,6 @@ MAX_ANSWER_VALUES, MAX_ANSWER_DEPTH = 100_000, 100
 FAIR_SHARE = 0.9  # of an agent's own timeout; after a shorter wait, silence says nothing about the agent
 DEADLINE_HEADER = "X-Deadline-Ms"
 CORRELATION_HEADER = "X-Correlation-ID"
-_TRACE_CONTEXT = TraceContextTextMapPropagator()  # the context alone: baggage is the caller's word, and not for agents
 _RECOVERABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 _BEGUN = frozenset({408, 500, 502, 504})  # the work may have been started before it went wrong
 _UNAVAILABLE = frozenset({404, 410, 429, 502, 503, 504})
@@ -107,8 +106,7 @@ class AgentWire:
             CORRELATION_HEADER: dispatch.metadata.correlation_id,
             **self.key_of(agent),
         }
-        _TRACE_CONTEXT.inject(headers)
-        return headers
+        return headers | trace_headers()
 
     def distrust(self, url: str) -> None:
         """Ask for the next answer of this address on a connection of its own: what came was the answer to something else."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TypeVar
 from uuid import UUID
 
-from service.adapters.sql_store import Kept, Refused, SqlStore
+from service.adapters.sql_store import BATCH, Kept, Refused, SqlStore
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
 from service.contracts.receipt import Receipt
 from service.contracts.signals import FEEDBACK_FIELDS, Feedback
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0  # a database that takes longer for a commit is as good as away: the caller's answer waits for it
 LOOK_SECONDS = 1.0  # between two tries to write what is in the spool
 LAST_SECONDS = 5.0  # for what is in the spool at the end of the service
-AT_ONCE = 64  # receipts that are handed over together: one transaction of the database takes as many
 
 T = TypeVar("T")
 
@@ -189,7 +188,7 @@ class SpooledStore:
             self._away = False
             log.warning("store_back: %d decisions are in the spool", self.spooled)
         after: UUID | None = None
-        while some := await self._spool.oldest(AT_ONCE, after=after):
+        while some := await self._spool.oldest(BATCH, after=after):
             after = some[-1].decision_id
             ended = await asyncio.gather(*(self._hand_over(one) for one in some), return_exceptions=True)
             for error in ended:

@@ -28,7 +28,7 @@ from service.contracts.signals import Feedback
 from service.errors import StoreUnavailable
 
 LOCK_SECONDS = 3.0
-BATCH = 64
+BATCH = 64  # receipts that one transaction takes at most
 READERS = 2
 FAILURES = (SQLAlchemyError, sqlite3.Error, OSError, ValueError)  # ValueError: a row that cannot be encoded, or is not what was written
 
