@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
+from service.access.door import Door
+from service.access.keys import MAKE_KEYS, Keys
+from service.access.limits import Limits
+from service.access.stored_keys import StoredKeys
 from service.adapters.http_agents import HttpAgents
 from service.adapters.region_log import RegionLog
 from service.adapters.registry_rollback import REGISTRY
@@ -20,6 +24,7 @@ from service.adapters.registry_watch import DATABASE
 from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import CHAMPION_NOTE, RouterSource
 from service.adapters.spooled_store import SpooledStore
+from service.adapters.sql_engine import normalise, require_there
 from service.adapters.sql_store import SqlStore
 from service.audit import Audit
 from service.catalog.coverage import say_described_only, without_examples
@@ -28,14 +33,13 @@ from service.catalog.model import Agent, Catalog
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
 from service.contracts.surface import AgentListing, IntentListing, Readiness, RolledBack
-from service.errors import ConfigurationError
+from service.errors import ConfigurationError, StoreUnavailable
 from service.flows.agent_call import CallAgent
 from service.flows.health import Health
 from service.flows.parallel import Parallel
 from service.flows.pipeline import PipelineFlow
 from service.flows.single import Single
 from service.flows.slots import Slots
-from service.keys import Keys
 from service.logs import RequestLog
 from service.metrics import SHARED, Live, Metrics
 from service.pipeline import Pipeline, Stages
@@ -70,6 +74,7 @@ DRAIN_SECONDS = 5.0  # for storing what was cut off at the end; GRACE_SECONDS ha
 TALLY_SECONDS = 5.0  # between writings of what was read in the shadow and of what the student answered alone
 REFRESH_SECONDS = 1.0
 SPOOL = STATE / "spool.db"
+KEYS_NOTE = STATE / "keys.json"
 WATCH_LATER = 20.0  # seconds that the noted version serves before the registry is asked
 
 
@@ -79,7 +84,7 @@ class Services:
 
     settings: Settings
     catalog: Catalog
-    keys: Keys
+    door: Door
     programs: Programs
     pipeline: Pipeline
     store: Store
@@ -178,8 +183,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         ConfigurationError: the service cannot start as configured; the message says what to change.
     """
     keys = Keys.parse(settings.api_keys.get_secret_value() if settings.api_keys else None)
-    if not keys.callers and not settings.on_loopback:
-        raise ConfigurationError(f"POINTSMAN_HOST={settings.host} is reachable from outside, so POINTSMAN_API_KEYS must be set.")
+    _require_database_of_keys(settings, keys)
     loading = asyncio.create_task(asyncio.to_thread(Encoder, settings.encoder))  # beside all else
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
     programs, store, agents = Programs(), _make_store(settings), Agents(catalog.agents)
@@ -196,7 +200,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     observer = Observers([metrics, RequestLog()])
     sys.setswitchinterval(SWITCH_SECONDS)
     with traced(settings.otlp_endpoint), threadpool_limits(1):  # more BLAS threads would wait for each other: products are small
-        async with _predictors(settings, observer) as predictors, _opened(store, agents):
+        async with _opened(store, agents), _door(settings, keys, store) as door, _predictors(settings, observer) as predictors:
             pipeline = assemble(settings, catalog, programs, store, agents, health, deciding, predictors, observer)
             encoder = await loading
             if not History().reads(encoder):
@@ -206,6 +210,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             evidence = RolloutLog(settings.database_url)
             following = [
                 asyncio.create_task(follower.follow()),
+                asyncio.create_task(door.follow()),
                 asyncio.create_task(_keep_fresh(metrics)),
                 asyncio.create_task(store_tallies(pipeline.stages.shadow, evidence.add, TALLY_SECONDS)),
                 asyncio.create_task(store_tallies(pipeline.stages.audit, RegionLog(settings.database_url).add, TALLY_SECONDS)),
@@ -214,7 +219,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
                 async with _watched_registry(settings):
                     roll_back = Rollback(settings.mlflow_uri)
                     tried = follower.tried
-                    yield Services(settings, catalog, keys, programs, pipeline, store, store, health, metrics, tried, roll_back)
+                    yield Services(settings, catalog, door, programs, pipeline, store, store, health, metrics, tried, roll_back)
             finally:
                 await pipeline.drain(DRAIN_SECONDS)
                 for task in following:
@@ -274,6 +279,44 @@ async def _opened(store: SqlStore | SpooledStore, agents: Agents) -> AsyncIterat
     finally:
         await agents.close()
         await store.close()
+
+
+def _require_database_of_keys(settings: Settings, keys: Keys) -> None:
+    """Refuse to make a database where there have to be keys in it."""
+    if settings.on_loopback or keys.callers or settings.oidc_issuer is not None:
+        return
+    try:
+        require_there(normalise(settings.database_url))
+    except StoreUnavailable as exc:
+        raise _open_to_all(settings) from exc
+
+
+def _open_to_all(settings: Settings) -> ConfigurationError:
+    return ConfigurationError(f"POINTSMAN_HOST={settings.host} is reachable from outside, so callers need API keys. {MAKE_KEYS}")
+
+
+@asynccontextmanager
+async def _door(settings: Settings, keys: Keys, store: SqlStore | SpooledStore) -> AsyncIterator[Door]:
+    """Open what tells who sends a request.
+
+    Raises:
+        ConfigurationError: others can reach the service, and nobody of them would have to say who it is.
+    """
+    stored = StoredKeys(store.stored_keys, KEYS_NOTE, normalise(settings.database_url).render_as_string(hide_password=True))
+    limits = Limits(settings.rate_per_minute, settings.quota_per_day, settings.limits_url, store.count_questions)
+    await stored.open()
+    async with AsyncExitStack() as stack:
+        tokens = None
+        if settings.oidc_issuer is not None and settings.oidc_audience is not None:
+            from service.adapters.oidc import OidcTokens
+
+            tokens = OidcTokens(settings.oidc_issuer, settings.oidc_audience, settings.oidc_tenant_claim)
+            stack.push_async_callback(tokens.close)
+        door = Door(keys, stored, tokens, limits)
+        if not settings.on_loopback and stored.known and not door.locked:
+            raise _open_to_all(settings)
+        stack.push_async_callback(limits.store)
+        yield door
 
 
 @asynccontextmanager

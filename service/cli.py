@@ -25,6 +25,7 @@ from optimizers.routers_cli import app as routers_app
 from optimizers.signals_cli import app as signals_app
 from service.contracts.query import ConversationTurn, OrchestratorInput, ParsedQuery
 from service.errors import ConfigurationError, PointsmanError
+from service.keys_cli import app as keys_app
 from service.listening import require_free_port
 from service.settings import Settings, read_settings
 from service.terminal import examples, run_program, terminal
@@ -39,6 +40,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(bench_app, name="bench")
+app.add_typer(keys_app, name="keys")
 app.add_typer(routers_app, name="routers")
 app.add_typer(signals_app, name="signals")
 out, err = terminal(), terminal(stderr=True)

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -12,13 +13,17 @@ from rapidfuzz import process
 from rich.console import Console
 from rich.table import Table
 
+from service.access.keys import MAKE_KEYS, Keys
+from service.adapters import key_rows
+from service.adapters.oidc import OidcTokens
 from service.adapters.registry_watch import look
 from service.adapters.router_source import CHAMPION_NOTE, NO_CHAMPION, RouterSource
+from service.adapters.sql_engine import normalise, opened, require_there
 from service.adapters.sql_store import SqlStore
 from service.catalog.coverage import say_described_only, without_examples
 from service.catalog.loader import load_catalog
-from service.errors import ConfigurationError, PointsmanError
-from service.keys import Keys
+from service.contracts.access import ApiKey, KeyState
+from service.errors import ConfigurationError, PointsmanError, StoreUnavailable
 from service.listening import require_free_port
 from service.reload import check_labels
 from service.routing.encoder import Encoder
@@ -120,10 +125,33 @@ async def _store(settings: Settings) -> str:
 
 
 async def _keys(settings: Settings) -> str:
-    keys = Keys.parse(settings.api_keys.get_secret_value() if settings.api_keys else None)
-    if not keys.callers and not settings.on_loopback:
-        raise ConfigurationError(f"POINTSMAN_HOST={settings.host} needs POINTSMAN_API_KEYS, or the service refuses to start.")
-    return f"{len(keys.callers)} keys" if keys.callers else "no keys; loopback only"
+    configured = Keys.parse(settings.api_keys.get_secret_value() if settings.api_keys else None)
+    stored = await asyncio.to_thread(_stored_keys, settings)
+    ways = [f"{len(configured.callers)} in POINTSMAN_API_KEYS"] if configured.callers else []
+    if stored:
+        now = datetime.now(UTC)
+        active = sum(key.state(now) is KeyState.ACTIVE for key in stored)
+        ways.append(f"{active} of {len(stored)} in the database are active")
+    if settings.oidc_issuer is not None and settings.oidc_audience is not None:
+        tokens = OidcTokens(settings.oidc_issuer, settings.oidc_audience, settings.oidc_tenant_claim)
+        try:
+            await tokens.require_keys()
+        finally:
+            await tokens.close()
+        ways.append(f"bearer tokens of {settings.oidc_issuer}")
+    if not ways and not settings.on_loopback:
+        raise ConfigurationError(f"POINTSMAN_HOST={settings.host} needs API keys, or the service refuses to start. {MAKE_KEYS}")
+    return "; ".join(ways) or "no keys; loopback only"
+
+
+def _stored_keys(settings: Settings) -> list[ApiKey]:
+    url = normalise(settings.database_url)
+    try:
+        require_there(url)
+    except StoreUnavailable:
+        return []
+    with opened(url) as engine:
+        return list(key_rows.read(engine).values())
 
 
 async def _port(settings: Settings) -> str:

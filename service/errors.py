@@ -10,9 +10,12 @@
     ├── BodyTimeout             408
     ├── BodyTooLarge            413
     ├── UnsupportedMediaType    415
+    ├── RateLimited             429   more requests in a minute than the key has
+    ├── QuotaExceeded           429   more questions in a day than the key has
     ├── Saturated               503   too much waits already; nothing was started
     ├── StoreUnavailable        503   nothing was committed, so nothing is answered
     ├── RegistryUnavailable     503
+    ├── IdentityUnavailable     503   the OpenID provider has not told its keys yet
     └── ConfigurationError      500   the service refuses to start; never raised by a request
 
 What goes wrong behind a decision (an agent is down, a gate says no) is not an exception but a result with an `ErrorCode`.
@@ -57,12 +60,16 @@ class FieldProblem:
 
 
 class PointsmanError(Exception):
-    """Base of every error that Pointsman raises on purpose. The message is a sentence for a person."""
+    """Base of every error that Pointsman raises on purpose. The message is a sentence for a person.
+
+    `retry_after` is after how many seconds trying again can help, where it can.
+    """
 
     code: ClassVar[str] = "internal_error"
     status: ClassVar[int] = 500
     title: ClassVar[str] = "Internal error"
     retryable: ClassVar[bool] = False
+    retry_after: int = 1
 
 
 class InvalidInput(PointsmanError):
@@ -123,6 +130,22 @@ class UnsupportedMediaType(PointsmanError):
     code, status, title = "unsupported_media_type", 415, "Unsupported media type"
 
 
+class RateLimited(PointsmanError):
+    """The key has sent as many requests as it may in a minute."""
+
+    code, status, title, retryable = "rate_limited", 429, "Too many requests", True
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class QuotaExceeded(RateLimited):
+    """The key has asked as many questions as it may in a day."""
+
+    code, title = "quota_exceeded", "Quota exceeded"
+
+
 class Saturated(PointsmanError):
     """Too much work is under way and waiting. Nothing was started; try again a little later."""
 
@@ -145,6 +168,12 @@ class RegistryUnavailable(PointsmanError):
     """The registry of router versions cannot be used now."""
 
     code, status, title, retryable = "registry_unavailable", 503, "Registry unavailable", True
+
+
+class IdentityUnavailable(PointsmanError):
+    """The OpenID provider cannot be asked for its keys, and none are known yet."""
+
+    code, status, title, retryable = "identity_unavailable", 503, "Identity provider unavailable", True
 
 
 class ConfigurationError(PointsmanError):

@@ -1,8 +1,19 @@
-"""Where a program listens: whether the address can be had, before anything else is opened."""
+"""Where a program listens: whether the address can be had, before anything else is opened, and whether others can reach it."""
 
+import ipaddress
 import socket
 
 from service.errors import ConfigurationError
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether an address or name can only mean this machine (RFC 6761, 6.3, for the name)."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def require_free_port(host: str, port: int, advice: str) -> None:

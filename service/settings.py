@@ -1,6 +1,5 @@
 """All settings, from `POINTSMAN_*` environment variables and a `.env` file: one frozen tree, read once by `bootstrap.py`."""
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +7,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import ConfigurationError
+from service.listening import is_loopback
 
 STATE = Path("var")
 
@@ -17,7 +17,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="POINTSMAN_", env_file=".env", env_ignore_empty=True, frozen=True, extra="ignore")
 
-    host: str = Field("127.0.0.1", description="Address to listen on. Beyond loopback, API keys must be set.")
+    host: str = Field("127.0.0.1", description="Address to listen on. Beyond loopback, callers need an API key or a bearer token.")
     port: int = Field(8100, ge=0, le=65535, description="Port to listen on.")
     database_url: str = Field(f"sqlite:///{STATE}/pointsman.db", description="Where decisions and signals are stored.")
     spool_most: int = Field(
@@ -31,7 +31,18 @@ class Settings(BaseSettings):
     catalog: Path | None = Field(None, description="Folder with agents.yaml, intents.yaml and entities.yaml; default: the packaged one.")
     encoder: Path | None = Field(None, description="Another sentence-transformers ONNX folder (model.onnx, tokenizer.json).")
     api_keys: SecretStr | None = Field(
-        None, description="Keys as NAME:SHA256[:PERMISSION ...], separated by commas; NAME is the tenant. Unset: no keys, loopback only."
+        None,
+        description="Keys as NAME:SHA256[:PERMISSION ...], separated by commas; NAME is the tenant. See `pointsman keys`.",
+    )
+    oidc_issuer: str | None = Field(None, description="OpenID provider whose bearer tokens are taken, as its tokens name it (`iss`).")
+    oidc_audience: str | None = Field(None, description="What bearer tokens for this service are issued for (`aud`).")
+    oidc_tenant_claim: str = Field("tenant", min_length=1, description="Claim of a bearer token that names the tenant.")
+    rate_per_minute: int | None = Field(None, ge=1, description="Requests a minute for each key that says nothing else; unset: any number.")
+    quota_per_day: int | None = Field(None, ge=1, description="Questions a day for each key that says nothing else; unset: any number.")
+    limits_url: str | None = Field(
+        None,
+        pattern="^redis(s|[+]unix)?://",
+        description="Redis where rates are counted for all processes together; unset: each process counts for itself.",
     )
     exploration: float = Field(
         0.0, ge=0.0, le=0.2, description="How often the second of two nearly equal intents is carried out, to learn from it."
@@ -68,6 +79,12 @@ class Settings(BaseSettings):
             raise ValueError("POINTSMAN_LM_LIGHT and POINTSMAN_LM_STRONG stand beside POINTSMAN_LM; set that too")
         return self
 
+    @model_validator(mode="after")
+    def _names_issuer_and_audience(self) -> "Settings":
+        if (self.oidc_issuer is None) is not (self.oidc_audience is None):
+            raise ValueError("POINTSMAN_OIDC_ISSUER and POINTSMAN_OIDC_AUDIENCE go together: tokens for other services must be told apart")
+        return self
+
     @property
     def agents_address(self) -> str | None:
         """Where the built-in agents listen: their base URL, or here at a port that was set; None: where the catalogue says."""
@@ -78,12 +95,7 @@ class Settings(BaseSettings):
     @property
     def on_loopback(self) -> bool:
         """Say whether only this machine can reach the service."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
 
 def read_settings(**overrides: str | int | None) -> Settings:

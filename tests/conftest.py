@@ -16,6 +16,10 @@ from fastapi import FastAPI
 from optimizers.dataset import Row, read_rows
 from optimizers.policy import fit_policy, read_held_out
 from optimizers.student import fit
+from service.access.door import Door
+from service.access.keys import Keys
+from service.access.limits import Limits
+from service.access.stored_keys import StoredKeys
 from service.api.app import create_app
 from service.bootstrap import Services, assemble
 from service.catalog.loader import load_catalog
@@ -24,7 +28,6 @@ from service.contracts.surface import RolledBack
 from service.errors import NothingToRollBack
 from service.flows.health import Health
 from service.flows.slots import Slots
-from service.keys import Keys
 from service.metrics import Live, Metrics
 from service.ports import Predictors
 from service.programs import Programs, Router
@@ -75,6 +78,8 @@ class World:
     settings: Settings = field(default_factory=lambda: Settings(_env_file=None))  # type: ignore[call-arg]  # pydantic-settings' own argument
     roll_back: Callable[[], Awaitable[RolledBack]] = field(default_factory=lambda: _nowhere_to_go)
     keys: Keys = field(default_factory=lambda: Keys({}))
+    stored: StoredKeys | None = None
+    limits: Limits = field(default_factory=Limits)
 
     def app(self) -> FastAPI:
         """Make the app."""
@@ -92,7 +97,7 @@ class World:
             yield Services(
                 settings,
                 self.catalog,
-                self.keys,
+                Door(self.keys, self.stored, limits=self.limits),
                 programs,
                 pipeline,
                 self.store,
@@ -111,7 +116,7 @@ class World:
         app = self.app()
         async with app.router.lifespan_context(app) as state:
             transport = httpx.ASGITransport(_with_state(app, dict(state or {})), raise_app_exceptions=False, client=(peer, 40_000))
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
                 yield client
 
 

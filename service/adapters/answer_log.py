@@ -7,8 +7,7 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlmodel import col
 
-from service.adapters.rollout_log import opened
-from service.adapters.sql_engine import normalise
+from service.adapters.sql_engine import normalise, opened
 from service.adapters.sql_tables import Decision
 from service.contracts.decision import Action
 from service.contracts.output import OrchestratorOutput

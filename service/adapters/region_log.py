@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import col
 
-from service.adapters.rollout_log import opened
-from service.adapters.sql_engine import normalise, writer
+from service.adapters.sql_engine import normalise, opened, writer
 from service.adapters.sql_tables import Region, RegionGivenBack
 from service.routing.regions import RegionTally
 

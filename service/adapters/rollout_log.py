@@ -3,25 +3,20 @@
 Blocking, for threads and other processes; several services add to the same counts.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import URL, Engine
-from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
-from service.adapters.sql_engine import normalise, open_engine, unusable, writer
+from service.adapters.sql_engine import normalise, opened, writer
 from service.adapters.sql_tables import Shadow, Signal
 from service.contracts.decision import Rung
 from service.contracts.signals import WEIGHTS
 from service.programs import Tally
 from service.routing.arms import Arm, Called
-
-LOCK_SECONDS = 10.0
 
 
 class RolloutLog:
@@ -100,20 +95,3 @@ def _reward_but_for_speed() -> sa.ColumnElement[Any]:
 
 def _count(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
     return sa.func.coalesce(sa.func.sum(sa.case((condition, 1), else_=0)), 0)
-
-
-@contextmanager
-def opened(url: URL) -> Iterator[Engine]:
-    """Open the application's database for one piece of work.
-
-    Raises:
-        StoreUnavailable: it cannot be used, there or in the block.
-    """
-    try:
-        engine = open_engine(url, LOCK_SECONDS)
-        try:
-            yield engine
-        finally:
-            engine.dispose()
-    except (SQLAlchemyError, OSError) as exc:
-        raise unusable(exc) from exc

@@ -10,12 +10,14 @@ same dispatch id, and of two receipts the one that the database has first stays;
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from datetime import date
 from typing import TypeVar
 from uuid import UUID
 
 from service.adapters.sql_store import BATCH, Kept, Refused, SqlStore
+from service.contracts.access import ApiKey
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
 from service.contracts.receipt import Receipt
 from service.contracts.signals import FEEDBACK_FIELDS, Feedback
@@ -129,6 +131,14 @@ class SpooledStore:
     async def request(self, tenant: str, request_id: UUID) -> OptimizationRequest | None:
         """Return one of the tenant's requests, or None."""
         return await self._main.request(tenant, request_id)
+
+    async def stored_keys(self) -> dict[str, ApiKey]:
+        """Return all API keys by their digests; only the database has them."""
+        return await self._main.stored_keys()
+
+    async def count_questions(self, day: date, asked: Mapping[str, int]) -> dict[str, int]:
+        """Add to what was asked in a day, by key; only the database does."""
+        return await self._main.count_questions(day, asked)
 
     async def ping(self) -> None:
         """Return when a commit would be taken now, by the database or by the spool."""

@@ -6,6 +6,8 @@ Whoever uses the database, the service or an offline job, connects by this, so t
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +23,7 @@ from service.errors import ConfigurationError, StoreUnavailable
 
 MIGRATION_SECONDS = 60.0
 POOL = 3  # connections at once
+JOB_LOCK_SECONDS = 10.0  # that a piece of work waits for another process's lock
 
 
 def writer(engine: Engine) -> Engine:
@@ -141,3 +144,20 @@ def require_there(url: URL) -> None:
     if file is not None and not Path(file).is_file():
         what = "is a folder" if Path(file).is_dir() else "is made when the service starts"
         raise StoreUnavailable(f"There is no log yet: {file} {what} (POINTSMAN_DATABASE_URL).")
+
+
+@contextmanager
+def opened(url: URL) -> Iterator[Engine]:
+    """Open the application's database for one piece of work.
+
+    Raises:
+        StoreUnavailable: it cannot be used, there or in the block.
+    """
+    try:
+        engine = open_engine(url, JOB_LOCK_SECONDS)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+    except (SQLAlchemyError, OSError) as exc:
+        raise unusable(exc) from exc

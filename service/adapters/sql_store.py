@@ -6,11 +6,11 @@ and makes them one transaction (group commit), so that one flush to disk serves 
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TypeVar, TypeVarTuple
 from uuid import UUID
 
@@ -19,9 +19,10 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlmodel import Session, col, select
 
-from service.adapters import optimization_requests
+from service.adapters import key_rows, optimization_requests
 from service.adapters.sql_engine import normalise, open_engine, writer
 from service.adapters.sql_tables import Decision, Signal, decision_values, receipt_from, signal_from, signal_values
+from service.contracts.access import ApiKey
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
@@ -138,6 +139,14 @@ class SqlStore:
     async def request(self, tenant: str, request_id: UUID) -> OptimizationRequest | None:
         """Return one of the tenant's requests, or None."""
         return await self._ask(self._reads, optimization_requests.find, self._require_engine(), tenant, request_id, datetime.now(UTC))
+
+    async def stored_keys(self) -> dict[str, ApiKey]:
+        """Return all API keys by their digests."""
+        return await self._ask(self._reads, key_rows.read, self._require_engine())
+
+    async def count_questions(self, day: date, asked: Mapping[str, int]) -> dict[str, int]:
+        """Add to what was asked in a day, by key, and return what all processes have asked."""
+        return await self._ask(self._writes, key_rows.count, self._require_engine(), day, asked)
 
     async def count(self) -> int:
         """Return how many decisions there are."""

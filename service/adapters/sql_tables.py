@@ -206,6 +206,34 @@ class JobLease(SQLModel, table=True):
     expires_at: datetime = Field(sa_type=UtcDateTime)
 
 
+class StoredKey(SQLModel, table=True):
+    """An API key by its digest; the key itself is nowhere."""
+
+    __tablename__ = "api_key"
+    __table_args__ = (sa.UniqueConstraint("digest", name="uq_api_key_digest"),)
+
+    key_id: str = Field(primary_key=True)
+    digest: str
+    tenant: str
+    name: str = Field(sa_type=FreeText)
+    scopes: list[str] = Field(sa_type=sa.JSON)
+    rate_per_minute: int | None
+    quota_per_day: int | None
+    created_at: datetime = Field(sa_type=UtcDateTime)
+    expires_at: datetime | None = Field(sa_type=UtcDateTime)
+    revoked_at: datetime | None = Field(sa_type=UtcDateTime)
+
+
+class KeyUsage(SQLModel, table=True):
+    """How many questions were asked with a key in a day (UTC), by all processes together."""
+
+    __tablename__ = "key_usage"
+
+    day: date = Field(primary_key=True)
+    key_id: str = Field(primary_key=True)
+    questions: int
+
+
 def decision_values(receipt: Receipt) -> dict[str, object]:
     """Return the decision row of a receipt. JSON columns hold contracts: the engine's serializer writes them."""
     decision, request = receipt.decision, receipt.request

@@ -1,13 +1,13 @@
 """What routes need, as `Annotated` aliases over the lifespan's state. All coroutines: FastAPI sends plain functions through a thread."""
 
-import ipaddress
 from typing import Annotated, TypedDict, cast
 
-from fastapi import Depends, Request
+import structlog
+from fastapi import Depends, Request, Response
 
 from service.bootstrap import Services
 from service.contracts.caller import OPTIMIZE, ROLL_BACK, Caller
-from service.errors import PermissionDenied, Unauthenticated
+from service.errors import PermissionDenied
 
 
 class State(TypedDict):
@@ -23,20 +23,19 @@ async def _services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(_services)]
 
 
-async def _caller(request: Request, services: ServicesDep) -> Caller:
-    if not services.keys.callers and request.client is not None and not _is_loopback(request.client.host):
-        raise Unauthenticated("Without POINTSMAN_API_KEYS this service answers on loopback only.")
+async def _caller(request: Request, services: ServicesDep, response: Response) -> Caller:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     bearer = token.strip() if scheme.lower() == "bearer" else None
-    key = bearer or request.headers.get("x-api-key")
-    return services.keys.identify(key and key.encode("latin-1").decode("utf-8", "replace"))  # a digest is made of the UTF-8 bytes
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    given = bearer or request.headers.get("x-api-key")
+    credential = given and given.encode("latin-1").decode("utf-8", "replace")  # a digest is made of the UTF-8 bytes
+    peer = request.client.host if request.client is not None else ""
+    caller = await services.door.identify(credential, peer=peer, host=request.headers.get("host", ""))
+    structlog.contextvars.bind_contextvars(key_id=caller.key_id)
+    left = await services.door.limits.pass_request(caller)
+    if left is not None:
+        response.headers["RateLimit-Policy"] = f'"minute";q={left.most};w=60'
+        response.headers["RateLimit"] = f'"minute";r={left.remaining};t={left.seconds}'
+    return caller
 
 
 async def _request_id(request: Request) -> str:
@@ -44,6 +43,14 @@ async def _request_id(request: Request) -> str:
 
 
 CallerDep = Annotated[Caller, Depends(_caller)]
+
+
+async def _asker(caller: CallerDep, services: ServicesDep) -> Caller:
+    services.door.limits.pass_question(caller)
+    return caller
+
+
+AskerDep = Annotated[Caller, Depends(_asker)]
 
 
 async def _optimizer(caller: CallerDep) -> Caller:

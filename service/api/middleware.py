@@ -1,7 +1,8 @@
-"""Pure ASGI middleware: an id for every request, a count of every answer, and JSON bodies that are bounded, typed and well-formed."""
+"""Pure ASGI middleware: an id for every request, guards for browsers, a count of every answer, and bounded, strict JSON bodies."""
 
 import asyncio
 import re
+from collections.abc import Iterable
 from contextlib import nullcontext
 from math import isfinite
 from uuid import uuid4
@@ -22,13 +23,26 @@ MAX_MEMBERS = 10_000  # members of all objects of a body together: each can be o
 MORE_MEMBERS = {"/optimizations": 30_000}  # where a thousand signals may come, each with all its fields
 REQUEST_ID = "X-Request-ID"
 LEAST_PROBLEM = 400
+# What the OWASP REST Security Cheat Sheet asks of every answer; TLS, and with it Strict-Transport-Security, is the ingress's.
+GUARDS = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+PAGES = ("/docs", "/static-offline-docs/")  # of people; they bring a script and a style of their own
+PAGE_POLICY = (
+    b"default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'"
+)
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # which are not traced
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class RequestId:
-    """Takes the caller's `X-Request-ID` if it is harmless, or makes one; binds it to the logs and returns it."""
+    """Takes the caller's `X-Request-ID` if it is harmless, or makes one; binds it to the logs and returns it, with the guards."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -48,7 +62,8 @@ class RequestId:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = [*message.get("headers", []), (REQUEST_ID.lower().encode(), request_id.encode())]
+                headers = list(message.get("headers", []))
+                message["headers"] = [*headers, *_guards(scope["path"], headers), (REQUEST_ID.lower().encode(), request_id.encode())]
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
@@ -182,6 +197,13 @@ def check_json(body: bytes, most: int = MAX_MEMBERS) -> None:
             raise InvalidInput("The body is not valid JSON: it holds a number that is too large.")
     if members > most:
         raise InvalidInput(f"The objects of the body have more than {most} members together.")
+
+
+def _guards(path: str, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the guards that an answer does not have yet."""
+    set_already = {name for name, _ in headers}
+    own = {b"content-security-policy": PAGE_POLICY} if path.startswith(PAGES) else {}
+    return [(name, own.get(name, value)) for name, value in GUARDS if name not in set_already]
 
 
 def _code_of(problem: bytes) -> str | None:

@@ -14,11 +14,14 @@ from service.errors import (
     BodyTimeout,
     BodyTooLarge,
     IdempotencyConflict,
+    IdentityUnavailable,
     InvalidInput,
     NotFound,
     NothingToRollBack,
     PermissionDenied,
     PointsmanError,
+    QuotaExceeded,
+    RateLimited,
     RegistryUnavailable,
     Saturated,
     StoreUnavailable,
@@ -61,7 +64,7 @@ def install(app: FastAPI) -> None:
     async def _ours(request: Request, exc: PointsmanError) -> Response:
         if exc.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             log.warning("%s: %s (%s)", exc.code, exc, type(exc.__cause__).__name__)  # a cause's text can hold user text
-        headers = {"Retry-After": "1"} if exc.retryable else {}
+        headers = {"Retry-After": str(exc.retry_after)} if exc.retryable else {}
         if isinstance(exc, Unauthenticated):
             headers["WWW-Authenticate"] = "Bearer"
         return respond(describe(exc, request.scope["path"], _request_id(request)), headers)
@@ -126,19 +129,18 @@ def documented(*errors: type[PointsmanError]) -> dict[int | str, dict[str, Any]]
     return responses
 
 
-POSTED = documented(
-    InvalidInput, Unauthenticated, IdempotencyConflict, BodyTimeout, BodyTooLarge, UnsupportedMediaType, Saturated, StoreUnavailable
-)
-POSTED_DECISION = documented(InvalidInput, Unauthenticated, BodyTimeout, BodyTooLarge, UnsupportedMediaType, Saturated)
-POSTED_FEEDBACK = documented(InvalidInput, Unauthenticated, NotFound, BodyTimeout, BodyTooLarge, UnsupportedMediaType, StoreUnavailable)
-FETCHED = documented(InvalidInput, Unauthenticated, NotFound, StoreUnavailable)
-LISTED = documented(Unauthenticated)
-POSTED_OPTIMIZATION = documented(
-    InvalidInput, Unauthenticated, PermissionDenied, BodyTimeout, BodyTooLarge, UnsupportedMediaType, StoreUnavailable
-)
-FETCHED_OPTIMIZATION = documented(InvalidInput, Unauthenticated, PermissionDenied, NotFound, StoreUnavailable)
-POSTED_ROLLBACK = documented(Unauthenticated, PermissionDenied, NothingToRollBack, RegistryUnavailable)
-LISTED_OPTIMIZATIONS = documented(InvalidInput, Unauthenticated, PermissionDenied, StoreUnavailable)
+KEPT_OUT = (Unauthenticated, RateLimited, IdentityUnavailable, StoreUnavailable)  # the door's
+ASKED = (*KEPT_OUT, QuotaExceeded)
+BODY = (InvalidInput, BodyTimeout, BodyTooLarge, UnsupportedMediaType)
+POSTED = documented(*BODY, *ASKED, IdempotencyConflict, Saturated)
+POSTED_DECISION = documented(*BODY, *ASKED, Saturated)
+POSTED_FEEDBACK = documented(*BODY, *KEPT_OUT, NotFound)
+FETCHED = documented(InvalidInput, *KEPT_OUT, NotFound)
+LISTED = documented(*KEPT_OUT)
+POSTED_OPTIMIZATION = documented(*BODY, *KEPT_OUT, PermissionDenied)
+FETCHED_OPTIMIZATION = documented(InvalidInput, *KEPT_OUT, PermissionDenied, NotFound)
+POSTED_ROLLBACK = documented(*KEPT_OUT, PermissionDenied, NothingToRollBack, RegistryUnavailable)
+LISTED_OPTIMIZATIONS = documented(InvalidInput, *KEPT_OUT, PermissionDenied)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Request, Response
 from fastapi.responses import JSONResponse
 
 from service.api import examples, problems
-from service.api.deps import CallerDep, OperatorDep, OptimizerDep, RequestIdDep, ServicesDep
+from service.api.deps import AskerDep, CallerDep, OperatorDep, OptimizerDep, RequestIdDep, ServicesDep
 from service.api.stream import open_stream
 from service.contracts.decision import RouteDecision
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
@@ -41,7 +41,7 @@ def _accepted(example: Any) -> dict[int | str, dict[str, Any]]:  # noqa: ANN401 
     "/orchestrate", summary="Answer a question through the agents", responses=problems.POSTED | _ok(examples.OUTPUT), tags=["turns"]
 )
 async def orchestrate(
-    question: Question, services: ServicesDep, caller: CallerDep, request_id: RequestIdDep, response: Response
+    question: Question, services: ServicesDep, caller: AskerDep, request_id: RequestIdDep, response: Response
 ) -> OrchestratorOutput:
     """Answer a question through the agents. The same `query_id` again returns the stored answer."""
     answered = await services.pipeline.run(question, caller, request_id)
@@ -58,7 +58,7 @@ async def orchestrate(
     tags=["turns"],
 )
 async def orchestrate_stream(
-    question: Question, services: ServicesDep, caller: CallerDep, request_id: RequestIdDep, request: Request
+    question: Question, services: ServicesDep, caller: AskerDep, request_id: RequestIdDep, request: Request
 ) -> Response:
     """Answer a question as server-sent events: `decision`, `agent_start`, `agent_end`, `partial`, and at the end `output` or `problem`.
 
@@ -70,7 +70,7 @@ async def orchestrate_stream(
 @router.post(
     "/route", summary="Decide without asking an agent", responses=problems.POSTED_DECISION | _ok(examples.DECISION), tags=["turns"]
 )
-async def route(question: Question, services: ServicesDep, _: CallerDep) -> RouteDecision:
+async def route(question: Question, services: ServicesDep, _: AskerDep) -> RouteDecision:
     """Decide which agents should handle a question, without asking them. Nothing is stored."""
     return await services.pipeline.decide(question)
 

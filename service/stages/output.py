@@ -7,6 +7,7 @@ from service.contracts.decision import RouteDecision
 from service.contracts.output import OrchestratorOutput
 from service.contracts.query import OrchestratorInput
 from service.flows.flow import Outcome, Verdict
+from service.stages.plain_text import harmless, harmless_notice, harmless_result
 from service.stages.synthesis import Answer
 
 
@@ -17,10 +18,10 @@ def write_output(
     return OrchestratorOutput(
         query_id=request.parsed_query.query_id,
         status=answer.status,
-        response_text=answer.text,
+        response_text=harmless(answer.text),
         response_confidence=answer.confidence,
         agents_dispatched=tuple(dict.fromkeys(run.agent.name for run in outcome.runs if run.attempts)) if outcome else (),
-        agent_results=answer.results,
+        agent_results=tuple(map(harmless_result, answer.results)),
         citations=answer.citations,
         visualizations=answer.visualizations,
         follow_up_suggestions=answer.follow_ups,
@@ -32,5 +33,5 @@ def write_output(
         flow=decision.flow,
         rung=decision.rung,
         router_version=decision.router_version,
-        warnings=decision.warnings + answer.warnings,
+        warnings=tuple(map(harmless_notice, (*decision.warnings, *answer.warnings))),
     )

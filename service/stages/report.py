@@ -10,6 +10,7 @@ from service.errors import ErrorCode
 from service.flows.flow import Outcome, PartRun, Verdict
 from service.flows.work import AgentRun, AgentStarted
 from service.ports import AgentFailure
+from service.stages.plain_text import harmless, harmless_result
 from service.stages.synthesis import describe_run, finding_of, word
 
 LEFT = "The caller left before the answer, or the service ended, so the work was cancelled."
@@ -36,7 +37,7 @@ class Report:
             return
         self.ended.append(event)
         if self.tell is not unheard:
-            self.tell(AgentEnd(result=describe_run(event)))
+            self.tell(AgentEnd(result=harmless_result(describe_run(event))))
             self._tell_so_far()
 
     def cut_off(self, verdict: Verdict) -> Outcome:
@@ -50,7 +51,7 @@ class Report:
         answered = [run for run in self.ended if run.handoff is not None]
         if answered and self.ended[-1].handoff is not None:
             texts = [word(finding_of(run.handoff.agent_id, run.handoff.result)) for run in answered if run.handoff is not None]
-            self.tell(PartialResult(response_text="\n\n".join(texts), agents_answered=tuple(run.agent.name for run in answered)))
+            self.tell(PartialResult(response_text=harmless("\n\n".join(texts)), agents_answered=tuple(run.agent.name for run in answered)))
 
 
 def _cancelled(event: AgentStarted) -> AgentRun:

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from service.keys import Keys
+from service.access.keys import Keys
 from tests.conftest import body
 
 UNKNOWN = "3f0d0c52-7a5e-4f0e-9a53-5d1b8f0e2c11"

@@ -10,12 +10,12 @@ from uuid import UUID
 import httpx
 import pytest
 
+from service.access.keys import Keys
 from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
 from service.contracts.receipt import Receipt
 from service.errors import StoreUnavailable
-from service.keys import Keys
 from service.ports import AgentFailure
 from tests.conftest import World, body
 from tests.fakes import MemoryStore, ScriptedAgents

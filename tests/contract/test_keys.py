@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from service.access.door import Door
+from service.access.keys import Keys
 from service.bootstrap import open_services
 from service.catalog.model import Catalog
 from service.contracts.caller import Caller
 from service.errors import ConfigurationError, Unauthenticated
-from service.keys import Keys
 from service.settings import Settings
 from tests.conftest import World, body
 from tests.fakes import down
@@ -81,21 +82,21 @@ def test_keys_are_read_as_an_operator_writes_them(text: str | None, expected: di
     assert all(c.permissions is not None for c in callers.values())
 
 
-def test_only_the_digest_of_a_key_is_kept() -> None:
+async def test_only_the_digest_of_a_key_is_kept() -> None:
     """The key itself is nowhere in what the process holds."""
     keys = keys_of(acme=("key-a", "tier:2"))
 
     assert "key-a" not in repr(keys)
-    assert keys.identify("key-a").tenant == "acme"
+    assert (await Door(keys).identify("key-a", peer="10.0.0.7", host="pointsman")).tenant == "acme"
 
 
 @pytest.mark.parametrize(
     "key", [None, "", "key", "KEY-A", "key-a ", DIGEST, hashlib.sha256(b"key-a").hexdigest(), "\udcff", "\x00"], ids=repr
 )
-def test_a_key_that_is_not_known_is_nobody(key: str | None) -> None:
+async def test_a_key_that_is_not_known_is_nobody(key: str | None) -> None:
     """Not even the digest opens what its key opens."""
     with pytest.raises(Unauthenticated):
-        keys_of(acme=("key-a", "tier:*")).identify(key)
+        await Door(keys_of(acme=("key-a", "tier:*"))).identify(key, peer="127.0.0.1", host="localhost")
 
 
 MAY = {
@@ -314,7 +315,7 @@ async def test_beyond_loopback_nothing_starts_without_keys(tmp_path: Path, host:
     database = tmp_path / "pointsman.db"
     settings = settings_of(host=host, api_keys=keys, database_url=f"sqlite:///{database}")
 
-    with pytest.raises(ConfigurationError, match="POINTSMAN_API_KEYS must be set"):
+    with pytest.raises(ConfigurationError, match="pointsman keys create"):
         async with open_services(settings):
             pytest.fail("the service started")
 

@@ -5,7 +5,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,11 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
+from service.access.keys import Keys
+from service.access.limits import Limits
+from service.access.stored_keys import StoredKeys
 from service.api import examples, middleware
+from service.contracts.access import ApiKey
 from service.contracts.decision import RouteDecision
 from service.contracts.optimization import OptimizationRequest, OptimizationWish
 from service.contracts.output import OrchestratorOutput
@@ -25,8 +29,7 @@ from service.contracts.query import OrchestratorInput
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
 from service.contracts.surface import AgentListing, FeedbackReceipt, Health, IntentListing, Readiness, RolledBack
-from service.errors import NothingToRollBack, RegistryUnavailable
-from service.keys import Keys
+from service.errors import NothingToRollBack, RegistryUnavailable, StoreUnavailable
 from tests.conftest import World, body
 
 SNAPSHOT = Path(__file__).with_name("openapi.json")
@@ -262,6 +265,17 @@ async def stranger(world: World, client: httpx.AsyncClient, method: str, path: s
     return await client.request(method, concrete(path), json=valid_body(path) if method == "post" else None)
 
 
+async def limited(world: World, client: httpx.AsyncClient, method: str, path: str) -> httpx.Response:
+    """Send one request more than the rate allows."""
+    await client.get("/intents")
+    return await client.request(method, concrete(path), json=valid_body(path) if method == "post" else None)
+
+
+async def unread(world: World, client: httpx.AsyncClient, method: str, path: str) -> httpx.Response:
+    """Ask while nobody can read the keys."""
+    return await client.request(method, concrete(path))
+
+
 async def unknown(_: World, client: httpx.AsyncClient, method: str, path: str) -> httpx.Response:
     """Name a decision that is not there."""
     return await client.request(method, concrete(path), json=valid_body(path) if method == "post" else None)
@@ -339,23 +353,37 @@ def _hindered(error: Exception) -> Callable[[], Awaitable[RolledBack]]:
     return fail
 
 
-POSTED: dict[str, Provoke] = {"400": invalid, "401": stranger, "408": stalled, "413": large, "415": text}
+POSTED: dict[str, Provoke] = {"400": invalid, "401": stranger, "429": limited, "408": stalled, "413": large, "415": text}
 CAN_FAIL: dict[tuple[str, str], dict[str, Provoke]] = {
     ("post", "/orchestrate"): {**POSTED, "409": conflicting, "503": storeless},
     ("post", "/orchestrate/stream"): {**POSTED, "409": conflicting, "503": saturated},
     ("post", "/route"): {**POSTED, "503": saturated},
     ("post", "/feedback"): {**POSTED, "404": unknown, "503": storeless},
-    ("get", "/decisions/{decision_id}"): {"400": invalid, "401": stranger, "404": unknown, "503": storeless},
+    ("get", "/decisions/{decision_id}"): {"400": invalid, "401": stranger, "429": limited, "404": unknown, "503": storeless},
     ("post", "/optimizations"): {**POSTED, "403": forbidden, "503": storeless},
-    ("get", "/optimizations"): {"400": unlisted, "401": stranger, "403": forbidden, "503": storeless},
-    ("get", "/optimizations/{request_id}"): {"400": invalid, "401": stranger, "403": forbidden, "404": unknown, "503": storeless},
-    ("post", "/routers/rollback"): {"401": stranger, "403": forbidden, "409": nothing_before, "503": without_registry},
-    ("get", "/agents"): {"401": stranger},
-    ("get", "/intents"): {"401": stranger},
+    ("get", "/optimizations"): {"400": unlisted, "401": stranger, "429": limited, "403": forbidden, "503": storeless},
+    ("get", "/optimizations/{request_id}"): {
+        "400": invalid,
+        "401": stranger,
+        "429": limited,
+        "403": forbidden,
+        "404": unknown,
+        "503": storeless,
+    },
+    ("post", "/routers/rollback"): {"401": stranger, "429": limited, "403": forbidden, "409": nothing_before, "503": without_registry},
+    ("get", "/agents"): {"401": stranger, "429": limited, "503": unread},
+    ("get", "/intents"): {"401": stranger, "429": limited, "503": unread},
     ("get", "/healthz"): {},
     ("get", "/readyz"): {"503": storeless},
     ("get", "/metrics"): {},
 }
+
+
+async def store_away() -> Mapping[str, ApiKey]:
+    """Read no keys."""
+    raise StoreUnavailable("It is away.")
+
+
 FAILURES = [(method, path, status, provoke) for (method, path), ways in CAN_FAIL.items() for status, provoke in ways.items()]
 
 
@@ -369,12 +397,16 @@ def test_the_documented_errors_are_those_in_the_table(document: Document, method
     ("method", "path", "status", "provoke"), FAILURES, ids=[f"{method} {path} {status}" for method, path, status, _ in FAILURES]
 )
 async def test_every_documented_error_happens_as_documented(
-    world: World, monkeypatch: pytest.MonkeyPatch, document: Document, method: str, path: str, status: str, provoke: Provoke
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, document: Document, method: str, path: str, status: str, provoke: Provoke
 ) -> None:
     """Status, media type, code and headers are those of the document."""
     monkeypatch.setattr(middleware, "BODY_SECONDS", 0.1)
     if provoke is stranger:
         world.keys = Keys.parse(f"acme:{'0' * 64}")
+    if provoke is limited:
+        world.limits = Limits(rate=1)
+    if provoke is unread:
+        world.stored = StoredKeys(store_away, tmp_path / "keys.json", "a database")
     if provoke is forbidden:
         world.keys = Keys.parse(f"acme:{sha256(b'key').hexdigest()}:tier:*")
     async with world.client() as client:

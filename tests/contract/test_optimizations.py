@@ -6,9 +6,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from service.access.keys import Keys
 from service.contracts.optimization import MOST_SIGNALS
 from service.contracts.signals import RoutingTrainingSignal
-from service.keys import Keys
 from tests.conftest import World
 from tests.contract.asking import UNKNOWN, assert_problem
 

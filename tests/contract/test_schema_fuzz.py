@@ -11,8 +11,8 @@ from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig,
 from schemathesis.python import asgi
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
+from service.access.keys import Keys
 from service.catalog.model import Catalog
-from service.keys import Keys
 from service.programs import Router
 from tests.conftest import World
 

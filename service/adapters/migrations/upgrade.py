@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from service.errors import ConfigurationError
 
-HEAD = "0005"
+HEAD = "0006"
 LOCK_KEY = 7_464_901_153  # any number, but the same in every process
 
 
