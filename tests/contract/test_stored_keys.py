@@ -19,7 +19,7 @@ from service.adapters.sql_engine import normalise, opened
 from service.adapters.sql_store import SqlStore
 from service.contracts.access import ApiKey
 from service.contracts.caller import Caller
-from service.errors import PointsmanError, StoreUnavailable, Unauthenticated
+from service.errors import StoreUnavailable, Unauthenticated
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
@@ -247,7 +247,6 @@ async def refused(asking: Callable[[], Awaitable[Caller]]) -> None:
         while True:
             try:
                 await asking()
-            except PointsmanError as exc:
-                assert isinstance(exc, Unauthenticated)
+            except Unauthenticated:
                 return
             await asyncio.sleep(0.01)
