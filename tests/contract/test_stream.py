@@ -272,7 +272,7 @@ async def test_a_client_that_does_not_read_is_left_after_a_while(world: World, m
 
     world.agents = Talkative()
     question = json.dumps(body(QUESTION)).encode()
-    head = f"POST /orchestrate/stream HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(question)}\r\n\r\n"
+    head = f"POST /orchestrate/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(question)}\r\n\r\n"
     async with serving(world) as client:
         silent = socket.create_connection(("127.0.0.1", client.base_url.port or 0))
         silent.sendall(head.encode() + question)
