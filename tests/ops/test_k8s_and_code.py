@@ -23,14 +23,14 @@ from service.settings import Settings
 from tests.ops.cluster import BUILT, COMPONENT, K8S, NAME, PORTS, WORKLOADS, Manifest, containers, objects, one, pod_of, pods, selects
 
 ROUTES = {
-    "service": {route.path for route in router.routes},  # type: ignore[attr-defined]  # all of them are of HTTP
+    "service": {getattr(route, "path", "") for route in router.routes},
     "agents": {getattr(route, "path", "") for route in create_agents_app(warm_up=False).routes},
 }
 PROGRAMS: dict[str, Typer] = {"pointsman": service.cli.app, "optimize": optimizers.cli.app}
 OF_AGENTS = {ADDRESSES_VARIABLE, METRICS_VARIABLE, PROMETHEUS_VARIABLE}
 MLFLOW = "mlflow"  # the development overlay's server: another program of the image
 SELECTING = ("StatefulSet", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy")
-METRIC = re.compile(r"\borchestrator_[a-z_]+")
+METRIC = re.compile(r"(?<![:\w])orchestrator_[a-z_]+(?![:\w])")  # a name with colons is what a rule makes
 
 
 def ours(folder: str) -> Iterator[tuple[str, Manifest, Manifest]]:
@@ -87,7 +87,7 @@ def test_every_variable_is_a_setting(folder: str, monkeypatch: pytest.MonkeyPatc
     assert given | (told.keys() - OF_AGENTS) <= known
     for name in told.keys() & known:
         monkeypatch.setenv(name, told[name])
-    settings = Settings(_env_file=None)  # type: ignore[call-arg]  # pydantic-settings takes it
+    settings = Settings(_env_file=None)
     assert (settings.host, settings.on_loopback) == ("0.0.0.0", False)
 
 
