@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers bench-dispatch lock clean
+.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers bench-dispatch k8s-rules checkov lock clean
 
 help: ## Show this list
 	@[ -t 1 ] && bold=$$'\033[1m' plain=$$'\033[0m'; awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" \
@@ -83,6 +83,17 @@ bench-dispatch: install-dev bootstrap ## Measure the service's overhead beside t
 	@.venv-orchestrators/bin/python -m pip install -q -r tests/bench/orchestrators.txt
 	@$(BIN)/python -m tests.bench.overhead --peers .venv-orchestrators/bin/python
 	@$(BIN)/python -m tests.bench.hanging
+
+k8s-rules: ## Write the alerting rules as the Prometheus operator takes them
+	@$(PYTHON) scripts/wrap_rules.py
+
+checkov: .venv-checkov/.installed ## Make .venv-checkov, where checkov is, for the tests of k8s/
+
+# checkov wants old versions of libraries, so it has an environment of its own
+.venv-checkov/.installed: tests/ops/checkov.txt
+	$(PYTHON) -m venv .venv-checkov
+	@.venv-checkov/bin/python -m pip install -q -r tests/ops/checkov.txt
+	@touch $@
 
 lock: ## Resolve the dependencies anew
 	echo uv | $(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-header - -o requirements-installer.lock

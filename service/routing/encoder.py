@@ -16,11 +16,11 @@ from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
 from tokenizers import Tokenizer
 
 from service.errors import ConfigurationError
 from service.routing.encoder_file import MIDDLE_LAYER, NAME, TOKENIZER_FILE, served_model
+from service.routing.runtime import onnxruntime
 
 MAX_TOKENS = 128
 MAX_CHARACTERS = 8_000  # more text than 128 WordPiece tokens can hold; what lies beyond never reaches the tokenizer

@@ -11,11 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import onnxruntime
-
 from service.errors import ConfigurationError
 from service.routing.encoder_graph import rebuild
 from service.routing.quantization import quantize
+from service.routing.runtime import onnxruntime
 
 if TYPE_CHECKING:
     import onnx

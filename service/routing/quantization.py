@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
 from tokenizers import Tokenizer
+
+from service.routing.runtime import onnxruntime
 
 if TYPE_CHECKING:
     import onnx
