@@ -22,6 +22,7 @@ MAX_MEMBERS = 10_000  # members of all objects of a body together: each can be o
 MORE_MEMBERS = {"/optimizations": 30_000}  # where a thousand signals may come, each with all its fields
 REQUEST_ID = "X-Request-ID"
 LEAST_PROBLEM = 400
+STREAM_PROBLEM = "stream_problem"  # where in the request's state a stream leaves the problem in which it ended
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # which are not traced
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -62,7 +63,10 @@ class RequestId:
 
 
 class Watched:
-    """Opens the request's span, inside the caller's trace where it sends one, and tells the metrics of every answer."""
+    """Opens the request's span, inside the caller's trace where it sends one, and tells the metrics of every answer.
+
+    A stream that ends in a problem counts as that problem, though its status line says 200.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -92,6 +96,8 @@ class Watched:
                 raise
             finally:
                 if status:
+                    if (last := scope["state"].get(STREAM_PROBLEM)) is not None:  # it said 200 before it knew
+                        status, code = last.status, last.code
                     route = getattr(scope.get("route"), "path", "none")  # nobody makes up series by asking for what is not there
                     method = scope["method"] if scope["method"] in _METHODS else "other"
                     scope["state"]["services"].metrics.notice(Responded(method, route, status, code))
