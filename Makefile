@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers bench-dispatch lock clean
+.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers bench-dispatch dashboard lock clean
 
 help: ## Show this list
 	@[ -t 1 ] && bold=$$'\033[1m' plain=$$'\033[0m'; awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" \
@@ -83,6 +83,9 @@ bench-dispatch: install-dev bootstrap ## Measure the service's overhead beside t
 	@.venv-orchestrators/bin/python -m pip install -q -r tests/bench/orchestrators.txt
 	@$(BIN)/python -m tests.bench.overhead --peers .venv-orchestrators/bin/python
 	@$(BIN)/python -m tests.bench.hanging
+
+dashboard: install-dev ## Write k8s/monitoring/dashboard.json anew
+	@$(BIN)/python scripts/make_dashboard.py
 
 lock: ## Resolve the dependencies anew
 	echo uv | $(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-header - -o requirements-installer.lock
