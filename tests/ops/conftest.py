@@ -33,19 +33,21 @@ def program(name: str) -> str:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """A Prometheus under way."""
+    """A Prometheus under way. Queries are answered as of the Unix time `at`, or else as of now."""
 
-    url: str
+    client: httpx.Client
+    at: float | None = None
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the samples of a query now; what is wrong with the query fails the test."""
-        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, timeout=30.0).json()
+        """Return the samples of a query; what is wrong with the query fails the test."""
+        when = {} if self.at is None else {"time": str(self.at)}
+        answer = self.client.get("/api/v1/query", params={"query": expression} | when).json()
         assert answer["status"] == "success", f"{expression}: {answer.get('error')}"
         return list(answer["data"]["result"])
 
     def rules(self) -> list[dict[str, Any]]:
         """Return every rule with its state."""
-        groups = httpx.get(f"{self.url}/api/v1/rules", timeout=30.0).json()["data"]["groups"]
+        groups = self.client.get("/api/v1/rules").json()["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
 
@@ -55,7 +57,7 @@ Watch = Callable[..., Prometheus]
 @pytest.fixture(scope="module")
 def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
     """Start a Prometheus with the rules that looks at services every second; it ends with the module."""
-    started: list[subprocess.Popen[bytes]] = []
+    started, clients = list["subprocess.Popen[bytes]"](), list[httpx.Client]()
 
     def start(*addresses: str) -> Prometheus:
         folder, port = tmp_path_factory.mktemp("prometheus"), free_port()
@@ -68,20 +70,23 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
         options = [f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
         with (folder / "log").open("wb") as log:
             started.append(subprocess.Popen([program("prometheus"), *options], stdout=log, stderr=log))
-        _wait_ready(f"http://127.0.0.1:{port}", started[-1], folder / "log")
-        return Prometheus(f"http://127.0.0.1:{port}")
+        clients.append(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0))
+        _wait_ready(clients[-1], started[-1], folder / "log")
+        return Prometheus(clients[-1])
 
     yield start
+    for client in clients:
+        client.close()
     for one in started:
         one.terminate()
         one.wait(20)
 
 
-def _wait_ready(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def _wait_ready(client: httpx.Client, process: "subprocess.Popen[bytes]", log: Path) -> None:
     limit = time.monotonic() + READY_SECONDS
     while time.monotonic() < limit and process.poll() is None:
         try:
-            if httpx.get(f"{url}/-/ready", timeout=2.0).status_code == httpx.codes.OK:
+            if client.get("/-/ready").status_code == httpx.codes.OK:
                 return
         except httpx.TransportError:
             pass
