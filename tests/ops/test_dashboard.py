@@ -37,12 +37,12 @@ def test_the_rows_follow_the_path_of_a_request() -> None:
 
 def test_no_panel_lies_on_another_and_no_line_has_a_hole() -> None:
     """Each line of the grid is filled from the left to the right edge."""
-    boxes: list[dict[str, Any]] = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    boxes: list[dict[str, int]] = [panel["gridPos"] for panel in DASHBOARD["panels"]]
     lines: dict[int, int] = {}
     for box in boxes:
         lines[box["y"]] = lines.get(box["y"], 0) + box["w"]
 
-    def apart(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    def apart(a: dict[str, int], b: dict[str, int]) -> bool:
         beside = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
         return beside or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
 
