@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers bench-dispatch k8s-rules checkov lock clean
+.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers bench-dispatch dashboard k8s-rules checkov lock clean
 
 help: ## Show this list
 	@[ -t 1 ] && bold=$$'\033[1m' plain=$$'\033[0m'; awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" \
@@ -94,6 +94,9 @@ checkov: .venv-checkov/.installed ## Make .venv-checkov, where checkov is, for t
 	$(PYTHON) -m venv .venv-checkov
 	@.venv-checkov/bin/python -m pip install -q -r tests/ops/checkov.txt
 	@touch $@
+
+dashboard: install-dev ## Write k8s/monitoring/dashboard.json anew
+	@$(BIN)/python scripts/make_dashboard.py
 
 lock: ## Resolve the dependencies anew
 	echo uv | $(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-header - -o requirements-installer.lock

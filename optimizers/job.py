@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -150,6 +151,7 @@ def register(
         data_hash=dataset.digest,
         metrics={name: Metric(value=f.value, low=f.low, high=f.high, n=f.n) for name, f in figures.items()},
         parent_version=parent,
+        made_at=datetime.now(UTC),
         rehearsal=rehearse(made.student, [row.text for row in made.rows[:: max(1, len(made.rows) // REHEARSED)][:REHEARSED]]),
     )
     registry = MlflowRegistry(mlflow_uri)

@@ -191,10 +191,13 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     deciding = Slots(DECIDING, most_waiting=settings.max_waiting)
 
     def live() -> Live:
-        version = programs.current.version if programs.current is not None else None
+        router = programs.current
         under_way = {"decision": deciding.taken, "dispatch": health.slots.taken}
         waiting = {"decision": deciding.waiting, "dispatch": health.slots.waiting, "commit": store.waiting}
-        return Live(version, dict(health.states(catalog.agents)), under_way, waiting, store.spooled)
+        breakers = dict(health.states(catalog.agents))
+        if router is None:
+            return Live(breakers=breakers, under_way=under_way, waiting=waiting, spool=store.spool)
+        return Live(router.version, breakers, under_way, waiting, store.spool, router.made_at, len(router.policy.given_back))
 
     metrics = Metrics(live)
     observer = Observers([metrics, RequestLog()])

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from time import time
 from typing import Literal
@@ -33,6 +34,7 @@ from service.ports import (
     Responded,
     RouterTried,
     Shadowed,
+    Spool,
     StageDone,
 )
 
@@ -54,14 +56,18 @@ class Live:
         router_version: of the router that serves, or None.
         breakers: state of each agent's breaker.
         under_way, waiting: how many are in each part of the service, and how many wait for their turn there.
-        spooled: how many decisions wait for the database, in all processes that share the spool.
+        spool: what waits for the database.
+        router_made: when that router was made, as far as it tells.
+        given_back: how many intents its student leaves to the LM.
     """
 
     router_version: str | None = None
     breakers: Mapping[str, BreakerState] = field(default_factory=dict)
     under_way: Mapping[str, int] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
-    spooled: int = 0
+    spool: Spool = field(default_factory=Spool)
+    router_made: datetime | None = None
+    given_back: int = 0
 
 
 class Metrics:
@@ -79,6 +85,8 @@ class Metrics:
         self._request = self._seconds("request", "Time of a whole request.", REQUEST_BUCKETS, "status")
         self._decision = self._seconds("decision", "Time of the decision: triage, intent and routing together.", STAGE_BUCKETS, "rung")
         self._stage = self._seconds("stage", "Time of a stage.", STAGE_BUCKETS, "stage", "outcome")
+        for outcome in ("ok", "error"):  # what is not there yet has no first increase, and one is too many
+            self._stage.labels("commit", outcome)
         self._agent = self._seconds(
             "agent", "Time of one attempt at an agent; `attempt` is first, retry or hedge.", REQUEST_BUCKETS, "agent", "outcome", "attempt"
         )
@@ -100,14 +108,21 @@ class Metrics:
         self._reloads = self._counter("router_reloads", "Router versions loaded while serving; `outcome` is served or refused.", "outcome")
         for outcome in ("served", "refused"):
             self._reloads.labels(outcome)
+        self._make_gauges()
+        self._served: set[str] = set()
+
+    def _make_gauges(self) -> None:
         self._loaded = self._gauge("router_loaded", "1 when a router version is loaded.", "livemin")
         self._version = self._gauge("router_version", "1 for the router version that serves.", "livemax", "version")
         self._since = self._gauge("router_since_seconds", "When this version began to serve here (Unix time).", "livemax")
+        self._made = self._gauge("router_made_seconds", "When this version was made (Unix time); 0 where it does not tell.", "livemax")
+        self._given_back = self._gauge("regions_given_back", "How many intents the student leaves to the LM.", "livemax")
         self._breaker = self._gauge("agent_breaker", "1 for the state of an agent's circuit breaker.", "livemax", "agent", "state")
         self._under_way = self._gauge("under_way", "How many are in a part of the service at the moment.", "livesum", "part")
         self._waiting = self._gauge("waiting", "How many wait for their turn in a part of the service.", "livesum", "part")
         self._spooled = self._gauge("spooled", "Decisions in the spool: the database is away, or they are being handed over.", "livemax")
-        self._served: set[str] = set()
+        self._refused = self._gauge("spool_refused", "Those of them that the database has refused; they stay in the spool.", "livemax")
+        self._most = self._gauge("spool_limit", "How many the spool can hold; 0 where there is none.", "livemax")
 
     def notice(self, event: Event) -> None:
         """Record one event."""
@@ -152,7 +167,10 @@ class Metrics:
         for agent, state in live.breakers.items():
             for one in BreakerState:
                 self._breaker.labels(agent, one.value).set(float(one is state))
-        self._spooled.set(live.spooled)
+        self._made.set(live.router_made.timestamp() if live.router_made is not None else 0.0)
+        self._given_back.set(live.given_back)
+        for size, value in ((self._spooled, live.spool.held), (self._refused, live.spool.refused), (self._most, live.spool.most)):
+            size.set(value)
         for gauge, counts in ((self._under_way, live.under_way), (self._waiting, live.waiting)):
             for part, count in counts.items():
                 gauge.labels(part).set(count)

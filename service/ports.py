@@ -90,6 +90,21 @@ class Store(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """What is kept on this machine's disk until the database takes it.
+
+    Attributes:
+        held: how many decisions there are, in all processes that share it.
+        refused: how many of them the database has refused; they stay.
+        most: how many it can hold; 0 where there is none.
+    """
+
+    held: int = 0
+    refused: int = 0
+    most: int = 0
+
+
 class OptimizationQueue(Protocol):
     """Durable requests to make a signature better. Each tenant sees its own. Every method can raise `StoreUnavailable`."""
 

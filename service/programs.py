@@ -6,6 +6,7 @@ sessions. A session always gets the same of the two, because the share is cut by
 
 import hashlib
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from service.contracts.model import JsonObject
@@ -18,12 +19,16 @@ _WHOLE = 2**64
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """One router version, ready to serve. `programs` holds optimized DSPy states by signature name (empty: not optimized)."""
+    """One router version, ready to serve.
+
+    `programs` holds optimized DSPy states by signature name (empty: not optimized); `made_at` is None where the version does not tell.
+    """
 
     version: str
     student: Student
     policy: Policy
     programs: JsonObject = field(default_factory=dict)
+    made_at: datetime | None = None
 
 
 class Stage(StrEnum):

@@ -14,6 +14,7 @@ from service.metrics import SHARED
 from service.settings import Settings
 
 GRACE_SECONDS = 20  # less than the 30 s that Kubernetes waits
+PATIENCE_SECONDS = 30  # for a sign of life of a worker process; a machine may be busy, and to kill the worker breaks all that it answers
 KEEP_ALIVE_SECONDS = 75  # more than the 60 s of the usual proxies: whoever closes first must be the one who sends
 
 
@@ -23,6 +24,7 @@ class _Serving(TypedDict):
     server_header: bool
     timeout_graceful_shutdown: int
     timeout_keep_alive: int
+    timeout_worker_healthcheck: int
     loop: Any
     http: Any
 
@@ -33,6 +35,7 @@ SERVING = _Serving(
     server_header=False,
     timeout_graceful_shutdown=GRACE_SECONDS,
     timeout_keep_alive=KEEP_ALIVE_SECONDS,
+    timeout_worker_healthcheck=PATIENCE_SECONDS,
     loop="uvloop",
     http="httptools",
 )

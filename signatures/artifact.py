@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 
 from service.contracts.model import Contract, JsonObject
 from signatures.fields import expected_fingerprints
@@ -54,7 +54,7 @@ class Rehearsed(Contract):
 
 
 class Manifest(Contract):
-    """What a router version is made of and made from."""
+    """What a router version is made of and made from. `made_at` is None in versions that are older than the field."""
 
     format_version: Literal[1] = FORMAT_VERSION
     signature_fingerprints: dict[str, Sha256] = Field(default_factory=expected_fingerprints)
@@ -66,6 +66,7 @@ class Manifest(Contract):
     data_hash: str
     metrics: dict[str, Metric] = Field(default_factory=dict)
     parent_version: str | None = None
+    made_at: AwareDatetime | None = None
     rehearsal: tuple[Rehearsed, ...] = ()
     files: dict[FileName, Sha256] = Field(default_factory=dict)
 

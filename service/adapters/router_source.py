@@ -113,7 +113,7 @@ class RouterSource:
             if label != rehearsed.label or abs(probability - rehearsed.probability) > REHEARSAL_TOLERANCE:
                 read = f"it reads text {place} of its manifest's rehearsal as {label} ({probability:.2f}), not as {rehearsed.label}"
                 raise ConfigurationError(f"Router version {version.number} cannot be served: {read} ({rehearsed.probability:.2f}).")
-        return Router(version.number, student, policy, dict[str, JsonValue](content.programs))
+        return Router(version.number, student, policy, dict[str, JsonValue](content.programs), content.manifest.made_at)
 
 
 def recall(uri: str, path: Path = LAST_GOOD) -> RegisteredVersion | None:

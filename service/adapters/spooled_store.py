@@ -22,6 +22,7 @@ from service.contracts.optimization import OptimizationRequest, OptimizationWish
 from service.contracts.receipt import Receipt
 from service.contracts.signals import FEEDBACK_FIELDS, Feedback
 from service.errors import StoreUnavailable
+from service.ports import Spool
 
 log = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0  # a database that takes longer for a commit is as good as away: the caller's answer waits for it
@@ -59,6 +60,11 @@ class SpooledStore:
     def waiting(self) -> int:
         """How many commits wait for the one that is being written."""
         return self._main.waiting + self._spool.waiting
+
+    @property
+    def spool(self) -> Spool:
+        """What the spool holds, and how much it can hold."""
+        return Spool(self.spooled, len(self._refused), self._most)
 
     async def open(self) -> None:
         """Connect to both; the database may be away.

@@ -27,6 +27,7 @@ from service.contracts.optimization import OptimizationRequest, OptimizationWish
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
 from service.errors import StoreUnavailable
+from service.ports import Spool
 
 LOCK_SECONDS = 3.0
 BATCH = 64  # receipts that one transaction takes at most
@@ -68,7 +69,7 @@ class SqlStore:
         self._waiting: list[tuple[Receipt, asyncio.Future[Receipt]]] = []
         self._writing: asyncio.Task[None] | None = None
 
-    spooled = 0  # it has no spool
+    spool = Spool()  # it has none
 
     @property
     def is_remote(self) -> bool:

@@ -36,6 +36,7 @@ PAGES = ("/docs", "/static-offline-docs/")  # of people; they bring a script and
 PAGE_POLICY = (
     b"default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'"
 )
+STREAM_PROBLEM = "stream_problem"  # where in the request's state a stream leaves the problem in which it ended
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # which are not traced
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -77,7 +78,10 @@ class RequestId:
 
 
 class Watched:
-    """Opens the request's span, inside the caller's trace where it sends one, and tells the metrics of every answer."""
+    """Opens the request's span, inside the caller's trace where it sends one, and tells the metrics of every answer.
+
+    A stream that ends in a problem counts as that problem, though its status line says 200.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -107,6 +111,8 @@ class Watched:
                 raise
             finally:
                 if status:
+                    if (last := scope["state"].get(STREAM_PROBLEM)) is not None:  # it said 200 before it knew
+                        status, code = last.status, last.code
                     route = getattr(scope.get("route"), "path", "none")  # nobody makes up series by asking for what is not there
                     method = scope["method"] if scope["method"] in _METHODS else "other"
                     scope["state"]["services"].metrics.notice(Responded(method, route, status, code))

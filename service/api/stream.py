@@ -12,7 +12,7 @@ from fastapi import Response
 from fastapi.sse import format_sse_event
 from starlette.types import Receive, Scope, Send
 
-from service.api.middleware import ENDING
+from service.api.middleware import ENDING, STREAM_PROBLEM
 from service.api.problems import describe
 from service.contracts.model import Contract
 from service.contracts.problem import Problem
@@ -62,9 +62,11 @@ class EventStream(Response):
         self._told = told
         self._describe_error = describe_error
         self._count = 0
+        self._state: dict[str, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection; the work ends with it."""
+        self._state = scope["state"]
         leaving, sending = asyncio.ensure_future(_left(receive)), asyncio.ensure_future(self._send_all(send))
         try:
             await asyncio.wait({leaving, sending}, return_when=asyncio.FIRST_COMPLETED)
@@ -112,6 +114,8 @@ class EventStream(Response):
 
     async def _send(self, send: Send, event: ProgressEvent | FinalOutput | StreamProblem) -> None:
         self._count += 1
+        if isinstance(event, StreamProblem):
+            self._state[STREAM_PROBLEM] = event.problem
         data = event.model_dump_json(exclude_none=isinstance(event, StreamProblem))
         body = format_sse_event(data_str=data, event=NAMES[type(event)], id=str(self._count))
         await _within_patience(send({"type": "http.response.body", "body": body, "more_body": True}))

@@ -1,5 +1,6 @@
 """What happened in a request, stage by stage: for the observers, the timings in the answer, and the receipt."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ _UNDERSTANDING = TypeAdapter(Understanding)
 
 @dataclass(slots=True)
 class Stage:
-    """A stage under way; its outcome is `ok` unless it says otherwise."""
+    """A stage under way; its outcome is `ok` unless it says otherwise; `cancelled` where the caller left, `error` where it broke."""
 
     outcome: str = "ok"
 
@@ -43,6 +44,9 @@ class Trace:
         with span(f"stage {name}") as told:
             try:
                 yield stage
+            except asyncio.CancelledError:
+                stage.outcome = "cancelled"
+                raise
             except BaseException:
                 stage.outcome = "error"
                 raise

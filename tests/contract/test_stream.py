@@ -10,12 +10,14 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
 
 from service.api import stream
 from service.catalog.model import Agent
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff, HandoffStatus
 from service.contracts.output import OrchestratorOutput
+from service.errors import StoreUnavailable
 from service.ports import AgentFailure
 from tests.conftest import World, body
 from tests.fakes import MemoryStore, ScriptedAgents, down
@@ -257,6 +259,58 @@ async def test_what_fails_later_is_told_as_the_last_event(world: World) -> None:
     problem = got[-1][1]["problem"]
     assert (problem["code"], problem["status"], problem["retryable"]) == ("store_unavailable", 503, True)
     assert problem["instance"] == "/orchestrate/stream"
+
+
+async def test_a_stream_that_ends_in_a_problem_counts_as_one(world: World) -> None:
+    """With the problem's status and code, as if it had not begun: an objective on failures would see nothing otherwise."""
+
+    class Forgetful(MemoryStore):
+        async def commit(self, receipt: Any) -> Any:
+            raise StoreUnavailable("It is away.")
+
+    async with serving(world) as client:
+        await told(client, body(QUESTION))
+        world.store.commit = Forgetful().commit  # type: ignore[method-assign]
+        await told(client, body(QUESTION))
+        families = text_string_to_metric_families((await client.get("/metrics")).text)
+
+    samples = [s for f in families for s in f.samples if s.labels.get("route") == "/orchestrate/stream" and s.name.endswith("_total")]
+    assert {(s.name.split("_")[1], s.labels.get("status") or s.labels["code"], s.value) for s in samples} == {
+        ("responses", "200", 1.0),
+        ("responses", "503", 1.0),
+        ("problems", "store_unavailable", 1.0),
+    }
+
+
+async def test_who_leaves_while_the_answer_is_stored_is_no_failed_commit(world: World) -> None:
+    """It is stored all the same; the objective of commits counts what broke, not who left."""
+    storing, go = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def commit(self, receipt: Any) -> Any:
+            storing.set()
+            await go.wait()
+            return await super().commit(receipt)
+
+    world.store = Slow()
+    async with serving(world) as client:
+        leaving = asyncio.create_task(told(client, body(QUESTION)))
+        await storing.wait()
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+
+        async def commits() -> dict[str, float]:
+            families = text_string_to_metric_families((await client.get("/metrics")).text)
+            counted = [s for f in families for s in f.samples if s.name == "orchestrator_stage_seconds_count"]
+            return {s.labels["outcome"]: s.value for s in counted if s.labels["stage"] == "commit"}
+
+        async with asyncio.timeout(10):
+            while "cancelled" not in (told_of := await commits()):
+                await asyncio.sleep(0.01)
+        go.set()
+        await eventually(lambda: world.store.receipts)
+
+    assert (told_of["cancelled"], told_of["error"]) == (1.0, 0.0)
 
 
 async def test_a_client_that_does_not_read_is_left_after_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

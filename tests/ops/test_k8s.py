@@ -13,9 +13,9 @@ from urllib.parse import urlparse
 import kubernetes_validate
 import pytest
 import yaml
+from service.keys import Keys
 
 from scripts.wrap_rules import wrapped
-from service.keys import Keys
 from tests.conftest import ROOT
 from tests.ops.cluster import BUILT, COMPONENT, K8S, NAME, OVERLAYS, Manifest, built, kubectl, objects, one, pods
 

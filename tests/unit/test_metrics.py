@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.flows.breaker import BreakerState
 from service.metrics import SHARED, STAGE_BUCKETS, Live, Metrics
-from service.ports import AgentCalled, Audited, LMCalled, RouterTried, StageDone
+from service.ports import AgentCalled, Audited, LMCalled, RouterTried, Spool, StageDone
 from tests.conftest import ROOT
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
@@ -67,6 +68,27 @@ def test_a_version_that_no_longer_serves_is_told_as_such() -> None:
     assert (second[version("1")], second[version("2")]) == (0.0, 1.0)
     assert second["orchestrator_router_since_seconds"] > first["orchestrator_router_since_seconds"] == 0.0
     assert first['orchestrator_agent_breaker{"agent": "explainer", "state": "open"}'] == 1.0
+
+
+def test_what_waits_for_the_database_and_what_the_router_is_are_told() -> None:
+    """The spool with its bound, when the router was made and what it leaves to the LM; zeros where there is none."""
+    made = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    full = read(Metrics(lambda: Live("1", spool=Spool(7, 2, 10_000), router_made=made, given_back=3)))
+    empty = read(Metrics(lambda: Live("1")))
+
+    names = [f"orchestrator_{name}" for name in ("spooled", "spool_refused", "spool_limit", "router_made_seconds", "regions_given_back")]
+    assert [full[name] for name in names] == [7, 2, 10_000, made.timestamp(), 3]
+    assert [empty[name] for name in names] == [0, 0, 0, 0, 0]
+
+
+def test_a_commit_that_fails_has_a_first_increase() -> None:
+    """Prometheus sees no growth in what was not there before, and the objective of commits is all of them."""
+    metrics = Metrics()
+    failed = 'orchestrator_stage_seconds_count{"outcome": "error", "stage": "commit"}'
+    before = read(metrics)[failed]
+    metrics.notice(StageDone("commit", "error", 0.1, "1"))
+
+    assert (before, read(metrics)[failed]) == (0.0, 1.0)
 
 
 def test_what_the_lm_used_is_added_up() -> None:
