@@ -326,7 +326,8 @@ async def test_a_client_that_does_not_read_is_left_after_a_while(world: World, m
 
     world.agents = Talkative()
     question = json.dumps(body(QUESTION)).encode()
-    head = f"POST /orchestrate/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(question)}\r\n\r\n"
+    lines = ("POST /orchestrate/stream HTTP/1.1", "Host: localhost", "Content-Type: application/json", f"Content-Length: {len(question)}")
+    head = "\r\n".join([*lines, "", ""])
     async with serving(world) as client:
         silent = socket.create_connection(("127.0.0.1", client.base_url.port or 0))
         silent.sendall(head.encode() + question)
