@@ -13,9 +13,9 @@ from urllib.parse import urlparse
 import kubernetes_validate
 import pytest
 import yaml
-from service.keys import Keys
 
 from scripts.wrap_rules import wrapped
+from service.access.keys import Keys, digest_of
 from tests.conftest import ROOT
 from tests.ops.cluster import BUILT, COMPONENT, K8S, NAME, OVERLAYS, Manifest, built, kubectl, objects, one, pods
 
@@ -110,7 +110,7 @@ def test_the_readme_makes_every_secret_that_a_pod_reads() -> None:
     keys = Keys.parse(base64.b64decode(made["pointsman-api-keys"]["POINTSMAN_API_KEYS"]).decode())
 
     assert read == {(name, key) for name, data in made.items() for key in data}
-    assert keys.identify("my-key").tenant == "brand-team"
+    assert keys.callers[digest_of("my-key")].tenant == "operators"
 
 
 def test_no_secret_is_in_git() -> None:
@@ -119,7 +119,7 @@ def test_no_secret_is_in_git() -> None:
     keys = Keys.parse(_decoded(dev["pointsman-api-keys"], "POINTSMAN_API_KEYS"))
 
     assert [o for folder in ("base", "overlays/prod") for o in objects(folder) if o["kind"] == "Secret"] == []
-    assert keys.identify("dev").tenant == "dev"
+    assert keys.callers[digest_of("dev")].tenant == "dev"
     assert "@" not in _decoded(dev["pointsman-registry"], "POINTSMAN_MLFLOW_URI")
     assert re.match(r"postgresql://[^:@/]+@", _decoded(dev["pointsman-database"], "POINTSMAN_DATABASE_URL"))  # a user, no password
 
