@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 
-import httpx
 import pytest
 import uvicorn
 
@@ -17,8 +16,8 @@ from service.catalog.model import Catalog
 from service.contracts.problem import Problem
 from service.programs import Router
 from tests.conftest import World
-from tests.contract.hostile import SECONDS, SEED, encoded, full
-from tests.contract.test_hostile_bodies import assert_well_formed
+from tests.contract.hostile import SECONDS, SEED, assert_well_formed, encoded, full
+from tests.contract.raw_http import chunked, exchange, head, parsed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -44,65 +43,9 @@ def server(catalog: Catalog, router: Router) -> Iterator[int]:
         bound.close()
 
 
-async def exchange(port: int, *parts: bytes, hang_up: bool = False, pause: float = 0.0) -> bytes:
-    """Send parts over one connection and return all that comes back until the server has nothing more to say."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
-    try:
-        for part in parts if pause else [b"".join(parts)]:  # in one piece: what arrives after a server has closed can cost its answer
-            with contextlib.suppress(ConnectionError):
-                writer.write(part)
-                await writer.drain()
-            await asyncio.sleep(pause)
-        if hang_up:
-            writer.write_eof()
-        received = b""
-        with contextlib.suppress(ConnectionError):
-            received = await asyncio.wait_for(first_answer(reader), SECONDS)
-        return received
-    finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-
-
-async def first_answer(reader: asyncio.StreamReader) -> bytes:
-    """Return the first answer whole, or nothing where the connection was closed without one."""
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-        while head.startswith(b"HTTP/1.1 100 "):
-            head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError as exc:
-        return exc.partial
-    lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
-    if lengths:
-        return head + await reader.readexactly(int(lengths[0]))
-    if b"chunked" not in head.lower():
-        return head + await reader.read()
-    size, _, rest = (await reader.readuntil(b"0\r\n\r\n")).partition(b"\r\n")  # the server's own answers are one chunk
-    return head + rest[: int(size, 16)]
-
-
-def parsed(answer: bytes) -> tuple[int, httpx.Headers, str]:
-    """Take an HTTP answer apart."""
-    head, _, content = answer.partition(b"\r\n\r\n")
-    status, *lines = head.split(b"\r\n")
-    pairs = [line.partition(b": ")[::2] for line in lines]
-    return int(status.split(b" ")[1]), httpx.Headers([(k, v) for k, v in pairs]), content.decode()
-
-
-def head(*lines: str, target: str = "POST /orchestrate HTTP/1.1") -> bytes:
-    """Return the head of a request."""
-    return "\r\n".join([target, "Host: test", "Content-Type: application/json", *lines, "", ""]).encode("latin-1")
-
-
 def a_body() -> bytes:
     """Return a valid body with an id that nobody has used."""
     return encoded(full(random.Random()))
-
-
-def chunked(*chunks: bytes) -> bytes:
-    """Return a body in chunks, but for the last one."""
-    return b"".join(f"{len(c):x}\r\n".encode() + c + b"\r\n" for c in chunks)
 
 
 BODY = encoded(full(random.Random(SEED)))
