@@ -179,7 +179,7 @@ def _drain(url: str) -> None:
 def _judge(outcomes: list[Outcome], falls: list[Fall]) -> list[str]:
     """Print what was abnormal in the time of each fall, and say what should not have been."""
     table = Table(title="the falls, and what was not as on a good day", title_justify="left")
-    for column in ("killed at", "part", "away s", "until", "normal", "last abnormal after the return, s"):
+    for column in ("killed at", "part", "away s", "not normal until the next", "normal", "last abnormal after the return, s"):
         table.add_column(column)
     wrong = [f"{o.said} of a {o.kind} at {o.started:.1f} s is not documented" for o in outcomes if not o.documented]
     ends = [*(fall.killed for fall in falls[1:]), float("inf")]

@@ -32,6 +32,7 @@ TIMEOUT_MS = 400  # of every agent
 GROWTH, MORE_DESCRIPTORS = 0.02, 3
 CALM = 5.0  # seconds until what was left behind has ended
 SHOWN = 40  # of what is wrong
+SHOWN_EVERY = 5_000  # requests
 console = terminal()
 
 
@@ -65,7 +66,11 @@ async def _fuzz(given: argparse.Namespace, folder: Path) -> list[str]:
             await fuzzed.run(0, warm)
             await asyncio.sleep(CALM)
             before = usage(process.pid)
-            await asyncio.gather(fuzzed.run(warm, given.requests), fuzzed.be_slow())
+            slow = asyncio.create_task(fuzzed.be_slow())
+            for first in range(warm, given.requests, SHOWN_EVERY):
+                await fuzzed.run(first, min(first + SHOWN_EVERY, given.requests))
+                console.print(f"{first + SHOWN_EVERY} requests, {len(fuzzed.wrong)} wrong; {usage(process.pid)}", style="dim")
+            await slow
             seconds = time.monotonic() - started
             await asyncio.sleep(CALM)
             after = usage(process.pid)

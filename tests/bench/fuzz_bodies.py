@@ -25,6 +25,7 @@ ASKED = (
     "",
 )
 TWICE = "THE-SECOND"  # a name that stands for one that is there already
+INDENTED = 5_000  # characters at most of what is written over several lines: deep nests would become very wide
 Change = Callable[[random.Random, Any, Any], None]  # of a container, at a key
 
 
@@ -141,7 +142,9 @@ def mutated(rng: random.Random, body: dict[str, Any]) -> bytes:
         container, key = rng.choice(places(body) or [({"": 0}, "")])
         rng.choice(CHANGES)(rng, container, key)
     plain = rng.random() < 0.5
-    text = json.dumps(body, ensure_ascii=plain, indent=rng.choice([None, None, 1]), separators=rng.choice([(",", ":"), None]))
+    text = json.dumps(body, ensure_ascii=plain, separators=rng.choice([(",", ":"), None]))
+    if len(text) < INDENTED and rng.random() < 0.3:
+        text = json.dumps(body, ensure_ascii=plain, indent=1)
     return text.replace(f'"{TWICE}', '"').encode("utf-8", "surrogatepass")
 
 
