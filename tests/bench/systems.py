@@ -19,7 +19,7 @@ from service.catalog.loader import PACKAGED
 from service.terminal import terminal
 
 ROOT = Path(__file__).parents[2]
-READY_SECONDS = 120.0
+READY_SECONDS = 300.0
 SETTLE_SECONDS = 45.0  # after its start the service loads MLflow in the background
 console = terminal()
 T = TypeVar("T")
@@ -41,10 +41,12 @@ class System:
 
 @contextmanager
 def launched(system: System, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start one system, its log in the folder, and end it at the end; whoever starts it waits until it is ready."""
+    """Start one system in a working folder of its own, its log beside that, and end it; whoever starts it waits until it is ready."""
+    home = folder / file_name(system.name)
+    home.mkdir(exist_ok=True)
     with (folder / f"{file_name(system.name)}.log").open("w") as log:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **system.environment}
-        process = subprocess.Popen(system.command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(system.command, cwd=home, env=environment, stdout=log, stderr=log)
     try:
         yield process
     finally:

@@ -106,7 +106,7 @@ def test_what_one_answer_leads_to_gets_documented_answers_too(fuzzed: tuple[Any,
 
     Walk.run(
         settings=settings(
-            max_examples=WALKED // STEPS,
+            max_examples=WALKED * 11 // (STEPS * 10),  # some walks end early
             stateful_step_count=STEPS,
             derandomize=True,
             database=None,
@@ -116,7 +116,7 @@ def test_what_one_answer_leads_to_gets_documented_answers_too(fuzzed: tuple[Any,
         )
     )
 
-    assert len(answers) >= WALKED / 2
+    assert len(answers) >= WALKED
     assert max(answers) < 500
     assert {f"GET {path} 200" for path in LOOKED_UP} <= followed.keys()
     assert followed["POST /feedback 200"] > 0
