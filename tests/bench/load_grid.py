@@ -61,7 +61,7 @@ def main() -> None:
         texts = write_texts(folder)
         for rate in given.rates:
             _steady([agent, model, *started], systems, texts, rate, given)
-        _saturated([agent, model, *started], texts, given.seconds)
+        _saturated(started, texts, given.seconds)
 
 
 def _ours(state: Path, agents: str, folder: Path, workers: int, server: str) -> list[System]:
