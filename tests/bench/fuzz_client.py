@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
+from service.contracts.problem import Problem
 from service.rollback import SECONDS as ROLLBACK_SECONDS
 from service.workers import KEEP_ALIVE_SECONDS
 from tests.bench.fuzz_bodies import changed, looked_up, question
@@ -46,6 +47,7 @@ class Fuzzed:
     sent: deque[bytes] = field(default_factory=lambda: deque(maxlen=300))
     decisions: deque[str] = field(default_factory=lambda: deque(maxlen=300))
     slowest: float = 0.0
+    shed: int = 0  # answered with a 503 that may be tried again, as it happens where the machine has no time
 
     async def one(self, number: int) -> None:
         """Make request `number`, send it, and take down what is wrong with the answer."""
@@ -105,6 +107,9 @@ class Fuzzed:
         status, headers, text = parsed(answer)
         route, allowed = self._documented(hostile)
         self.statuses[f"{route} {status}"] += 1
+        if status == 503 and Problem.model_validate_json(text).retryable:
+            self.shed += 1
+            return
         if (status, text) != (400, REFUSED_BY_PARSER):
             what = f"{hostile.method} {hostile.path[:80]} {hostile.content[:300]!r} -> {status} {text[:300]}"
             assert status in allowed, what
@@ -155,6 +160,9 @@ class Fuzzed:
             return  # the rest of one that was cut off
         status, headers, text = parsed(answer)
         self.statuses[f"{kind} {status}"] += 1
+        if status == 503 and Problem.model_validate_json(text).retryable:
+            self.shed += 1
+            return
         if (status, text) != (400, REFUSED_BY_PARSER):
             assert status in ANYWHERE, f"{kind}: {answer[:400]!r}"
             if headers.get("content-type", "").startswith("application/"):

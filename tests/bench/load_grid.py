@@ -10,6 +10,7 @@ import argparse
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +52,18 @@ def main() -> None:
         wait_for(model.port)
         agent = System("an agent directly", [], int(agents.rpartition(":")[2]), {}, "dispatch", "/agents/explainer")
         ours = [_ours(given.state, agents, folder, workers, postgres.address) for workers in (1, 2)]
-        systems = {system.name: agent for pair in ours for system in pair}
         started = [system for pair in ours for system in pair]
+        named = replace(started[0], name=f"{started[0].name}, the caller names the intent", body="parsed_question")
+        behind = {system.name: agent for system in (*started, named)}
         if given.litellm is not None:
             peers = [_litellm(given.litellm, folder, model.port, workers) for workers in (1, 2)]
-            systems |= {peer.name: model for peer in peers}
+            behind |= {peer.name: model for peer in peers}
             started += peers
         stack.enter_context(running(started, folder))
         texts = write_texts(folder)
         for rate in given.rates:
-            _steady([agent, model, *started], systems, texts, rate, given)
-        _saturated(started, texts, given.seconds)
+            _steady([agent, model, named, *started], behind, texts, rate, given)
+        _saturated([named, *started], texts, given.seconds)
 
 
 def _ours(state: Path, agents: str, folder: Path, workers: int, server: str) -> list[System]:
