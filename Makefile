@@ -6,7 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers bench-dispatch dashboard k8s-rules checkov lock clean
+.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers bench-dispatch bench-load fuzz chaos \
+	soak dashboard k8s-rules checkov lock clean
 
 help: ## Show this list
 	@[ -t 1 ] && bold=$$'\033[1m' plain=$$'\033[0m'; awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" \
@@ -97,6 +98,22 @@ checkov: .venv-checkov/.installed ## Make .venv-checkov, where checkov is, for t
 
 dashboard: install-dev ## Write k8s/monitoring/dashboard.json anew
 	@$(BIN)/python scripts/make_dashboard.py
+
+# LiteLLM's proxy asks for versions of its own
+bench-load: install-dev bootstrap ## Measure throughput and latency under load beside LiteLLM's proxy; needs PostgreSQL
+	@test -x .venv-litellm/bin/python || $(PYTHON) -m venv .venv-litellm
+	@.venv-litellm/bin/python -m pip install -q -r tests/bench/litellm.txt
+	@$(BIN)/python -m tests.bench.load_grid --litellm .venv-litellm/bin/python
+
+fuzz: install-dev bootstrap ## Send 50,000 hostile requests, and 2,000 along the document's links
+	@$(BIN)/python -m tests.bench.fuzz
+	@FUZZ_CASES=2000 $(BIN)/python -m pytest -q --timeout 900 tests/contract/test_schema_fuzz.py
+
+chaos: install-dev bootstrap ## Kill a worker, PostgreSQL, the agents and the LM in turns under load, for ten minutes; needs PostgreSQL
+	@$(BIN)/python -m tests.bench.chaos
+
+soak: install-dev bootstrap ## Half of saturation for half an hour: memory, descriptors, rows; needs PostgreSQL
+	@$(BIN)/python -m tests.bench.soak
 
 lock: ## Resolve the dependencies anew
 	echo uv | $(BIN)/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-header - -o requirements-installer.lock

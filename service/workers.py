@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 import uvicorn
 
+from service.connections import Connection
 from service.listening import require_free_port
 from service.metrics import SHARED
 from service.settings import Settings
@@ -37,7 +38,7 @@ SERVING = _Serving(
     timeout_keep_alive=KEEP_ALIVE_SECONDS,
     timeout_worker_healthcheck=PATIENCE_SECONDS,
     loop="uvloop",
-    http="httptools",
+    http=Connection,
 )
 
 

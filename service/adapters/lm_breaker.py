@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 FAILURES = 3
-PAUSE_SECONDS = 10.0
+PAUSE_SECONDS = 4.0  # an LM that is back is used again within five seconds
 
 
 class Breaker:

@@ -37,8 +37,23 @@ def _accepted(example: Any) -> dict[int | str, dict[str, Any]]:  # noqa: ANN401 
     return {202: {"description": "Kept; a job will carry it out.", "headers": location, **_ok(example)[200]}}
 
 
+def _leads_to(answer: dict[int | str, dict[str, Any]], **links: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """Add to an answer's description what can be asked next with what it holds (OpenAPI links)."""
+    return {status: {**said, "links": links} for status, said in answer.items()}
+
+
+_RECEIPT = {"operationId": "decision_decisions__decision_id__get", "parameters": {"decision_id": "$response.body#/decision_id"}}
+_RATED = {"decision_id": "$response.body#/decision_id", "user_satisfaction": 5}
+_FEEDBACK = {"operationId": "feedback_feedback_post", "requestBody": _RATED}
+_AGAIN = {"operationId": "orchestrate_orchestrate_post", "requestBody": "$request.body"}
+_WISH = {"operationId": "optimization_optimizations__request_id__get", "parameters": {"request_id": "$response.body#/request_id"}}
+
+
 @router.post(
-    "/orchestrate", summary="Answer a question through the agents", responses=problems.POSTED | _ok(examples.OUTPUT), tags=["turns"]
+    "/orchestrate",
+    summary="Answer a question through the agents",
+    responses=problems.POSTED | _leads_to(_ok(examples.OUTPUT), receipt=_RECEIPT, feedback=_FEEDBACK, again=_AGAIN),
+    tags=["turns"],
 )
 async def orchestrate(
     question: Question, services: ServicesDep, caller: AskerDep, request_id: RequestIdDep, response: Response
@@ -76,7 +91,10 @@ async def route(question: Question, services: ServicesDep, _: AskerDep) -> Route
 
 
 @router.post(
-    "/feedback", summary="Say how an answer was", responses=problems.POSTED_FEEDBACK | _ok(examples.FEEDBACK_RECEIPT), tags=["learning"]
+    "/feedback",
+    summary="Say how an answer was",
+    responses=problems.POSTED_FEEDBACK | _leads_to(_ok(examples.FEEDBACK_RECEIPT), receipt=_RECEIPT),
+    tags=["learning"],
 )
 async def feedback(
     said: Annotated[Feedback, Body(openapi_examples=examples.FEEDBACK)], services: ServicesDep, caller: CallerDep
@@ -105,7 +123,7 @@ async def decision(decision_id: UUID, services: ServicesDep, caller: CallerDep) 
     "/optimizations",
     summary="Ask for a better router",
     status_code=202,
-    responses=problems.POSTED_OPTIMIZATION | _accepted(examples.OPTIMIZATION),
+    responses=problems.POSTED_OPTIMIZATION | _leads_to(_accepted(examples.OPTIMIZATION), request=_WISH),
     tags=["learning"],
 )
 async def ask_for_optimization(

@@ -13,6 +13,7 @@ from enum import StrEnum
 IN_A_ROW = 5
 WINDOW, LEAST, SHARE = 20, 10, 0.5  # of the last 20 answers, from 10 on, half
 REST, LONGEST_REST = 5.0, 60.0  # seconds between probes: doubled by each probe that fails
+SHORT_REST = 3.0  # where the agent is not there at all and that shows at once: such a probe costs nobody anything
 PATIENCE = 1.25  # who would wait this much longer than silence has lasted so far may try
 TELLING = 0.6  # of that silence, so that a first attempt, which has two thirds of an extended one, counts; who waits less has shown nothing
 GLANCE = 1.0  # seconds in vain that show something where the agent failed otherwise before
@@ -84,8 +85,13 @@ class Breaker:
         self._open = self._probing = False
         self._in_a_row, self._silence, self._rest = 0, 0.0, REST
 
-    def failed(self, *, silent_for: float | None = None) -> None:
-        """Take note that it did not: `silent_for` are the seconds waited in vain, None says that it failed in another way."""
+    def failed(self, *, silent_for: float | None = None, absent: bool = False) -> None:
+        """Take note that it did not.
+
+        Args:
+            silent_for: the seconds waited in vain; None: it failed in another way.
+            absent: nobody was there, and that showed at once.
+        """
         shown = silent_for is None or silent_for >= (GLANCE if self._silence == float("inf") else self._silence * TELLING)
         self._answers.append(False)
         self._in_a_row += 1
@@ -94,10 +100,11 @@ class Breaker:
             if not shown:
                 return
             self._probing = False
-            self._rest = min(self._rest * 2.0, LONGEST_REST)
+            self._rest = SHORT_REST if absent else max(REST, min(self._rest * 2.0, LONGEST_REST))
             self._next_probe = self._clock() + self._wait()
         elif not self._open and self._trips():
             self._open = True
+            self._rest = SHORT_REST if absent else REST
             self._next_probe = self._clock() + self._wait()
 
     def _may_probe(self, seconds: float) -> bool:

@@ -17,6 +17,7 @@ RETRY_SHARE, RETRIES_SAVED, RETRIES_PER_SECOND = 0.2, 10.0, 1.0
 HEDGE_SHARE, HEDGES_SAVED = 0.05, 5.0
 HEDGE_QUANTILE, HEDGE_LEAST = 0.95, 20  # answers that must have been seen before a quantile means something
 REMEMBERED = 100  # answers
+AT_ONCE = 0.1  # seconds
 REPLICA_REST = 5.0  # seconds that an address is passed over after a failure
 LONGEST_RETRY_AFTER = 60.0  # seconds; who asks for more is tried again then
 WAITING_PER_SLOT = 2  # how many may wait for each that is at work
@@ -79,7 +80,8 @@ class AgentHealth:
             return
         self._resting[url] = self._clock() + REPLICA_REST
         silent_for = waited if failure.code is ErrorCode.AGENT_TIMEOUT else None
-        self._note(lambda: self.breaker.failed(silent_for=silent_for))
+        absent = failure.unavailable and not failure.may_have_run and waited < AT_ONCE
+        self._note(lambda: self.breaker.failed(silent_for=silent_for, absent=absent))
 
     def _note(self, change: Callable[[], None]) -> None:
         """Change the breaker, and log when it opens or closes."""

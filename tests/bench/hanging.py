@@ -8,8 +8,6 @@ others' latency in both, their ratio, and when the breaker opens and closes.
 import argparse
 import asyncio
 import itertools
-import re
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -23,9 +21,9 @@ from rich.table import Table
 from service.agents.faults.kinds import Fault
 from service.agents.faults.plan import FaultPlan, PlannedFault
 from service.agents.faults.server import FaultServer
-from service.catalog.loader import PACKAGED, load_catalog
+from service.catalog.loader import load_catalog
 from service.terminal import terminal
-from tests.bench.systems import ROOT, System, free_port, running
+from tests.bench.systems import ROOT, System, aside, hasty_catalog, pointsman, running
 
 CALLERS, OF_THE_STUCK = 100, 6
 STUCK = "gap_analyzer"
@@ -49,13 +47,9 @@ def main() -> None:
 async def _measure(given: argparse.Namespace, folder: Path) -> None:
     async with FaultServer() as agents:
         system = _system(given.state, folder, agents.address)
-        starting = running([system], folder)
-        await asyncio.to_thread(starting.__enter__)
-        try:
-            async with aiohttp.ClientSession(f"http://127.0.0.1:{system.port}", connector=aiohttp.TCPConnector(limit=0)) as http:
-                await _rounds(given, agents, http)
-        finally:
-            await asyncio.to_thread(starting.__exit__, None, None, None)
+        http = aiohttp.ClientSession(f"http://127.0.0.1:{system.port}", connector=aiohttp.TCPConnector(limit=0))
+        async with aside(running([system], folder)), http:
+            await _rounds(given, agents, http)
 
 
 async def _rounds(given: argparse.Namespace, agents: FaultServer, http: aiohttp.ClientSession) -> None:
@@ -126,18 +120,8 @@ async def _until(http: aiohttp.ClientSession, since: float, *states: str, ask: b
 
 
 def _system(state: Path, folder: Path, agents: str) -> System:
-    catalog = folder / "catalog"
-    catalog.mkdir()
-    for file in PACKAGED.glob("*.yaml"):
-        (catalog / file.name).write_text(re.sub(r"timeout_ms: \d+", f"timeout_ms: {TIMEOUT_MS}", file.read_text()))
-    environment = {
-        "POINTSMAN_AGENTS_BASE_URL": agents,
-        "POINTSMAN_CATALOG": str(catalog),
-        "POINTSMAN_MLFLOW_URI": f"sqlite:///{state.resolve()}/mlflow.db",
-        "POINTSMAN_DATABASE_URL": f"sqlite:///{folder}/bench.db",
-    }
-    port = free_port()
-    return System("pointsman", [sys.executable, "-m", "service.cli", "serve", "--port", str(port)], port, environment, settle=30.0)
+    catalog, database = str(hasty_catalog(folder, TIMEOUT_MS)), f"sqlite:///{folder}/bench.db"
+    return pointsman("pointsman", state, agents, settle=30.0, catalog=catalog, database_url=database)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """An open-loop load generator, in a process of its own: requests start when a Poisson process says, whether or not others have ended.
 
 Each request's time counts from the moment at which it should have started, so that a service that stalls cannot hide it ("coordinated
-omission"; Tene 2013). Prints one JSON object. `tests.bench.overhead` starts it.
+omission"; Tene 2013). Prints one JSON object. `tests.bench.offer` starts it.
 """
 
 import argparse
@@ -9,14 +9,53 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
 import aiohttp
 import numpy as np
 
+from service.catalog.loader import load_catalog
+from service.flows.work import build_dispatch
+from tests.unit.turns import some_work
 
-async def run(url: str, texts: list[dict[str, str]], rate: float, seconds: float, seed: int, *, intent: bool) -> dict[str, object]:
+Maker = Callable[[dict[str, str], str], dict[str, object]]
+
+
+def question(text: dict[str, str], session: str) -> dict[str, object]:
+    """Return the body of a caller without a language layer."""
+    query = {"query_id": str(uuid4()), "raw_query": text["text"]}
+    return {"parsed_query": query, "user_id": "bench", "session_id": session}
+
+
+def parsed_question(text: dict[str, str], session: str) -> dict[str, object]:
+    """Return the body of a caller with a language layer of its own."""
+    query = {"query_id": str(uuid4()), "raw_query": text["text"], "intent": text["intent"], "confidence": 0.95, "entities": []}
+    return {"parsed_query": query, "user_id": "bench", "session_id": session}
+
+
+def chat(text: dict[str, str], session: str) -> dict[str, object]:
+    """Return the body of a chat completion."""
+    return {"model": "scripted", "messages": [{"role": "user", "content": text["text"]}], "user": session}
+
+
+@cache
+def _dispatched() -> dict[str, object]:
+    agent = load_catalog().agent["explainer"]
+    return {"dispatch": build_dispatch(agent, some_work(), 30.0, uuid4()).model_dump(mode="json")}
+
+
+def dispatch(text: dict[str, str], session: str) -> dict[str, object]:
+    """Return what the service sends an agent."""
+    return _dispatched()
+
+
+BODIES: dict[str, Maker] = {made.__name__: made for made in (question, parsed_question, chat, dispatch)}
+
+
+async def run(url: str, texts: list[dict[str, str]], rate: float, seconds: float, seed: int, *, make: Maker) -> dict[str, object]:
     """Send `rate` requests a second for `seconds`; return the times in milliseconds, the statuses and the throughput."""
     random = np.random.default_rng(seed)
     starts = np.cumsum(random.exponential(1.0 / rate, size=int(rate * seconds * 1.5) + 10))
@@ -29,11 +68,7 @@ async def run(url: str, texts: list[dict[str, str]], rate: float, seconds: float
 
         async def one(number: int) -> None:
             await asyncio.sleep(max(0.0, begun + starts[number] - time.perf_counter()))
-            question = texts[number % len(texts)]
-            query: dict[str, object] = {"query_id": str(uuid4()), "raw_query": question["text"]}
-            if intent:
-                query |= {"intent": question["intent"], "confidence": 0.95, "entities": []}
-            body = {"parsed_query": query, "user_id": "bench", "session_id": f"s-{number}"}
+            body = make(texts[number % len(texts)], f"s-{number}")
             try:
                 async with session.post(url, json=body) as response:
                     answer = await response.read()
@@ -56,10 +91,10 @@ def main() -> None:
     parser.add_argument("--rate", type=float, required=True, help="requests a second")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--intent", action="store_true", help="send the intent, as a caller with a language layer of its own does")
+    parser.add_argument("--body", choices=BODIES, default=question.__name__, help="what is sent")
     given = parser.parse_args()
     texts = json.loads(given.texts.read_text())
-    result = asyncio.run(run(given.url, texts, given.rate, given.seconds, given.seed, intent=given.intent))
+    result = asyncio.run(run(given.url, texts, given.rate, given.seconds, given.seed, make=BODIES[given.body]))
     print(json.dumps(result))  # noqa: T201
 
 

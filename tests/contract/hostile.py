@@ -2,11 +2,15 @@
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
+
+import httpx
+
+from service.contracts.problem import Problem
 
 SEED = 20_260_115
 
@@ -21,6 +25,23 @@ JSON = {"content-type": "application/json"}
 
 
 FORMS = {200, 400, 401, 404, 405, 409, 413, 415}
+
+
+def assert_well_formed(status: int, headers: httpx.Headers, text: str, *, head: bool = False, statuses: Container[int] = FORMS) -> None:
+    """Check status and form: an error is a bounded problem that repeats nothing of what was sent in its detail."""
+    assert status in statuses, text[:500]
+    assert len(headers.get_list("x-request-id")) == 1
+    assert headers["x-request-id"].isprintable()
+    assert "set-cookie" not in headers
+    if status >= 400 and not head:
+        assert headers["content-type"] == "application/problem+json"
+        problem = Problem.model_validate_json(text)
+        assert problem.status == status
+        assert problem.request_id == headers["x-request-id"]
+        assert MARK not in problem.detail
+        assert len(problem.detail) < 1_000
+        assert len(text) < 100_000 + 3 * len(problem.instance or "")
+        assert not any(word in text for word in ("Traceback", 'File "', "pydantic", "sqlite", "site-packages"))
 
 
 @dataclass

@@ -5,7 +5,28 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from tests.contract.hostile import MARK, Hostile, encoded, full, in_every_text, junk
+from tests.contract.hostile import (
+    MARK,
+    Hostile,
+    bare_value,
+    byte_order_mark,
+    controls,
+    duplicate_keys,
+    encoded,
+    full,
+    in_every_text,
+    junk,
+    many_wrong_types,
+    missing_and_extra,
+    nested,
+    odd_charset,
+    odd_content_type,
+    odd_number,
+    oversized,
+    surrogates,
+    truncated,
+    wrong_type,
+)
 
 
 def invalid_utf8(rng: random.Random) -> Hostile:
@@ -240,3 +261,32 @@ def odd_address(rng: random.Random) -> Hostile:
     method = rng.choice(METHODS) if not anywhere or rng.random() < 0.5 else "GET"
     path = rng.choice(PATHS) if anywhere else rng.choice(known)
     return Hostile(b"" if method in {"GET", "HEAD"} else encoded(full(rng)), path=path, method=method)
+
+
+KINDS: dict[Callable[[random.Random], Hostile], int] = {
+    wrong_type: 60,
+    many_wrong_types: 40,
+    missing_and_extra: 30,
+    nested: 30,
+    odd_number: 40,
+    oversized: 10,
+    surrogates: 15,
+    controls: 35,
+    odd_content_type: 25,
+    odd_charset: 20,
+    truncated: 30,
+    byte_order_mark: 8,
+    duplicate_keys: 12,
+    bare_value: 15,
+    invalid_utf8: 20,
+    odd_text: 30,
+    long_question: 12,
+    noise: 10,
+    random_json: 20,
+    odd_feedback: 15,
+    flood: 13,
+    nearly_json: 15,
+    odd_headers: 20,
+    odd_address: 35,
+}
+"""Every kind, and how often it is tried where each is."""

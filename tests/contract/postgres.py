@@ -26,6 +26,11 @@ class Server:
         self._folder, self._user = folder, user
         self._control = [programs / "pg_ctl", "-D", folder / "data", "-w", "-l", folder / "log"]
 
+    @property
+    def pid(self) -> int:
+        """The process that all others of the server are children of."""
+        return int((self._folder / "data" / "postmaster.pid").read_text().split()[0])
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self._run("-o", self._options, "start")

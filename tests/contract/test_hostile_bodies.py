@@ -18,74 +18,23 @@ import pytest_asyncio
 from service.adapters.sql_store import SqlStore
 from service.api import middleware
 from service.catalog.model import Catalog
-from service.contracts.problem import Problem
 from service.programs import Router
 from tests.conftest import World
 from tests.contract.hostile import (
-    FORMS,
-    MARK,
     SECONDS,
     SEED,
     Hostile,
-    bare_value,
-    byte_order_mark,
-    controls,
+    assert_well_formed,
     duplicate_keys,
     encoded,
     full,
-    many_wrong_types,
     missing_and_extra,
     nested,
-    odd_charset,
-    odd_content_type,
-    odd_number,
     oversized,
-    surrogates,
-    truncated,
-    wrong_type,
 )
-from tests.contract.hostile_texts import (
-    FLOODS,
-    flood,
-    invalid_utf8,
-    long_question,
-    nearly_json,
-    noise,
-    odd_address,
-    odd_feedback,
-    odd_headers,
-    odd_text,
-    random_json,
-)
+from tests.contract.hostile_texts import FLOODS, KINDS, flood, long_question
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-KINDS: dict[Callable[[random.Random], Hostile], int] = {
-    wrong_type: 60,
-    many_wrong_types: 40,
-    missing_and_extra: 30,
-    nested: 30,
-    odd_number: 40,
-    oversized: 10,
-    surrogates: 15,
-    controls: 35,
-    odd_content_type: 25,
-    odd_charset: 20,
-    truncated: 30,
-    byte_order_mark: 8,
-    duplicate_keys: 12,
-    bare_value: 15,
-    invalid_utf8: 20,
-    odd_text: 30,
-    long_question: 12,
-    noise: 10,
-    random_json: 20,
-    odd_feedback: 15,
-    flood: 13,
-    nearly_json: 15,
-    odd_headers: 20,
-    odd_address: 35,
-}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -109,23 +58,6 @@ async def send(client: httpx.AsyncClient, hostile: Hostile) -> httpx.Response:
     assert time.monotonic() - started < SECONDS
     assert_well_formed(response.status_code, response.headers, response.text, head=hostile.method.upper() == "HEAD")
     return response
-
-
-def assert_well_formed(status: int, headers: httpx.Headers, text: str, *, head: bool = False) -> None:
-    """Check status and form: an error is a bounded problem that repeats nothing of what was sent in its detail."""
-    assert status in FORMS, text[:500]
-    assert len(headers.get_list("x-request-id")) == 1
-    assert headers["x-request-id"].isprintable()
-    assert "set-cookie" not in headers
-    if status >= 400 and not head:
-        assert headers["content-type"] == "application/problem+json"
-        problem = Problem.model_validate_json(text)
-        assert problem.status == status
-        assert problem.request_id == headers["x-request-id"]
-        assert MARK not in problem.detail
-        assert len(problem.detail) < 1_000
-        assert len(text) < 100_000 + 3 * len(problem.instance or "")
-        assert not any(word in text for word in ("Traceback", 'File "', "pydantic", "sqlite", "site-packages"))
 
 
 async def test_there_are_five_hundred() -> None:

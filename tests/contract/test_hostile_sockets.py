@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import random
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
 
-import httpx
 import pytest
 import uvicorn
 
@@ -16,19 +16,23 @@ from service.api import middleware
 from service.catalog.model import Catalog
 from service.contracts.problem import Problem
 from service.programs import Router
+from service.workers import SERVING
 from tests.conftest import World
-from tests.contract.hostile import SECONDS, SEED, encoded, full
-from tests.contract.test_hostile_bodies import assert_well_formed
+from tests.contract.hostile import SECONDS, SEED, assert_well_formed, encoded, full
+from tests.contract.raw_http import chunked, exchange, head, parsed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 # Over a socket
 
 
+HEAD_SECONDS = 2
+
+
 @pytest.fixture(scope="module")
 def server(catalog: Catalog, router: Router) -> Iterator[int]:
-    """Give the port of a real server in a thread."""
-    config = uvicorn.Config(World(catalog, router).app(), host="127.0.0.1", port=0, log_config=None, access_log=False)
+    """Give the port of a real server in a thread, served as `pointsman serve` does, but with less patience."""
+    config = uvicorn.Config(World(catalog, router).app(), port=0, **(SERVING | {"timeout_keep_alive": HEAD_SECONDS}))
     running = uvicorn.Server(config)
     bound = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]})
@@ -44,65 +48,9 @@ def server(catalog: Catalog, router: Router) -> Iterator[int]:
         bound.close()
 
 
-async def exchange(port: int, *parts: bytes, hang_up: bool = False, pause: float = 0.0) -> bytes:
-    """Send parts over one connection and return all that comes back until the server has nothing more to say."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
-    try:
-        for part in parts if pause else [b"".join(parts)]:  # in one piece: what arrives after a server has closed can cost its answer
-            with contextlib.suppress(ConnectionError):
-                writer.write(part)
-                await writer.drain()
-            await asyncio.sleep(pause)
-        if hang_up:
-            writer.write_eof()
-        received = b""
-        with contextlib.suppress(ConnectionError):
-            received = await asyncio.wait_for(first_answer(reader), SECONDS)
-        return received
-    finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-
-
-async def first_answer(reader: asyncio.StreamReader) -> bytes:
-    """Return the first answer whole, or nothing where the connection was closed without one."""
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-        while head.startswith(b"HTTP/1.1 100 "):
-            head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError as exc:
-        return exc.partial
-    lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
-    if lengths:
-        return head + await reader.readexactly(int(lengths[0]))
-    if b"chunked" not in head.lower():
-        return head + await reader.read()
-    size, _, rest = (await reader.readuntil(b"0\r\n\r\n")).partition(b"\r\n")  # the server's own answers are one chunk
-    return head + rest[: int(size, 16)]
-
-
-def parsed(answer: bytes) -> tuple[int, httpx.Headers, str]:
-    """Take an HTTP answer apart."""
-    head, _, content = answer.partition(b"\r\n\r\n")
-    status, *lines = head.split(b"\r\n")
-    pairs = [line.partition(b": ")[::2] for line in lines]
-    return int(status.split(b" ")[1]), httpx.Headers([(k, v) for k, v in pairs]), content.decode()
-
-
-def head(*lines: str, target: str = "POST /orchestrate HTTP/1.1") -> bytes:
-    """Return the head of a request."""
-    return "\r\n".join([target, "Host: test", "Content-Type: application/json", *lines, "", ""]).encode("latin-1")
-
-
 def a_body() -> bytes:
     """Return a valid body with an id that nobody has used."""
     return encoded(full(random.Random()))
-
-
-def chunked(*chunks: bytes) -> bytes:
-    """Return a body in chunks, but for the last one."""
-    return b"".join(f"{len(c):x}\r\n".encode() + c + b"\r\n" for c in chunks)
 
 
 BODY = encoded(full(random.Random(SEED)))
@@ -197,3 +145,50 @@ async def test_slow_bodies_do_not_hold_up_the_others(server: int) -> None:
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
+
+
+NEVER_DONE = {
+    "nothing": b"",
+    "half a line": b"GET /hea",
+    "a head without its end": head(target="GET /healthz HTTP/1.1")[:-2],
+    "the half of a second request": head(target="GET /healthz HTTP/1.1") + b"GET /hea",
+    "a body that no route takes": head("Content-Length: 1000", target="POST /nowhere HTTP/1.1") + b"{",
+}
+
+
+@pytest.mark.parametrize("sent", NEVER_DONE.values(), ids=NEVER_DONE.keys())
+async def test_a_request_that_never_comes_does_not_keep_its_connection(server: int, sent: bytes) -> None:
+    """The connection is closed at the time at which an idle one would be, though bytes keep coming."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server)
+    started = time.monotonic()
+    writer.write(sent)
+    closing = asyncio.create_task(reader.read())
+    try:
+        while not closing.done():
+            assert time.monotonic() - started < HEAD_SECONDS + SECONDS
+            with contextlib.suppress(ConnectionError):
+                writer.write(b"x" if sent else b"")
+            await asyncio.wait({closing}, timeout=0.1)
+        with contextlib.suppress(ConnectionError):
+            await closing
+    finally:
+        writer.close()
+
+    assert time.monotonic() - started > HEAD_SECONDS * 0.9
+    assert parsed(await exchange(server, head(target="GET /healthz HTTP/1.1")))[0] == 200
+
+
+async def test_who_sends_several_requests_at_once_and_leaves_is_no_error_of_the_service(server: int) -> None:
+    """What was under way ends, and is not counted as what nobody foresaw, which would ring somebody up."""
+    for _ in range(30):
+        several = b"".join(head(f"Content-Length: {len(one)}") + one for one in (a_body(), a_body(), a_body()))
+        _, writer = await asyncio.open_connection("127.0.0.1", server)
+        writer.write(several)
+        await asyncio.sleep(0.002)
+        writer.close()
+        await writer.wait_closed()
+    await asyncio.sleep(0.5)
+
+    told = parsed(await exchange(server, head(target="GET /metrics HTTP/1.1")))[2]
+
+    assert re.findall(r'^orchestrator_problems_total\{.*code="internal_error".*$', told, re.M) == []

@@ -1,5 +1,7 @@
 """Schemathesis over the app: whatever the OpenAPI document allows or forbids, the answers are the documented ones and none is a 5xx."""
 
+import os
+from collections import Counter
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
@@ -34,6 +36,9 @@ OPERATIONS = {
 }
 # Rules beyond the schema: which fields of feedback go together, and that agents are those of the catalogue.
 EXCLUDED = {path: [positive_data_acceptance] for path in ("/feedback", "/optimizations")}
+WALKED = int(os.environ.get("FUZZ_CASES", "300"))  # requests along the links; `make fuzz` asks for 2,000
+STEPS = 10  # of one walk
+LOOKED_UP = ("/decisions/{decision_id}", "/optimizations/{request_id}")
 MODES = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
 CASES = [(method, path, mode) for (method, path), count in OPERATIONS.items() for mode in MODES if count > 1 or mode is MODES[0]]
 
@@ -81,3 +86,37 @@ def test_no_generated_request_gets_an_undocumented_answer(
     assert len(answers) >= min(count, 10)
     assert max(answers) < 500
     assert 401 not in answers  # else nothing behind the lock was tried
+
+
+def test_what_one_answer_leads_to_gets_documented_answers_too(fuzzed: tuple[Any, Any]) -> None:
+    """Along the document's links: an answer, its receipt, feedback on it, the same question again; a wish and what became of it."""
+    schema, session = fuzzed
+    answers, followed = [], Counter[str]()
+
+    # Without the list, which needs no body and so would be where nearly every walk begins.
+    class Walk(schema.exclude(method="GET", path="/optimizations").as_state_machine()):  # type: ignore[misc]  # made at run time
+        def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, Any]:
+            return {"session": session}
+
+        def validate_response(self, response: Any, case: schemathesis.Case, *_: Any, **__: Any) -> None:
+            too_large = [negative_data_rejection] if response.status_code == 413 else []
+            case.validate_response(response, excluded_checks=[*EXCLUDED.get(case.path, []), *too_large])
+            answers.append(response.status_code)
+            followed[f"{case.method} {case.path} {response.status_code}"] += 1
+
+    Walk.run(
+        settings=settings(
+            max_examples=WALKED * 11 // (STEPS * 10),  # some walks end early
+            stateful_step_count=STEPS,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+    )
+
+    assert len(answers) >= WALKED
+    assert max(answers) < 500
+    assert {f"GET {path} 200" for path in LOOKED_UP} <= followed.keys()
+    assert followed["POST /feedback 200"] > 0

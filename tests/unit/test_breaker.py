@@ -86,6 +86,22 @@ def test_a_probe_that_fails_doubles_the_rest_up_to_a_minute(breaker: Breaker, cl
     assert rests == [5, 10, 20, 40, int(LONGEST_REST), int(LONGEST_REST)]
 
 
+def test_an_agent_that_is_not_there_is_tried_again_soon_however_long_it_is_away(breaker: Breaker, clock: Clock) -> None:
+    """A probe that is refused at once costs nobody anything; a failure of another kind doubles the rest as ever."""
+    for _ in range(IN_A_ROW):
+        breaker.failed(absent=True)
+    rests = []
+    for absent in (True, True, True, False, False, True):
+        waited = 0
+        while not breaker.enter(ANY_TIME):
+            clock.now += 1.0
+            waited += 1
+        rests.append(waited)
+        breaker.failed(absent=absent)
+
+    assert rests == [3, 3, 3, 3, 6, 12]
+
+
 def test_a_probe_that_never_returns_is_not_waited_for(breaker: Breaker, clock: Clock) -> None:
     """Another one may try after as long a rest."""
     break_it(breaker)

@@ -7,7 +7,7 @@ from pydantic import AnyHttpUrl
 
 from service.catalog.model import Agent
 from service.errors import ErrorCode
-from service.flows.breaker import IN_A_ROW, BreakerState
+from service.flows.breaker import IN_A_ROW, SHORT_REST, BreakerState
 from service.flows.health import HEDGE_LEAST, LONGEST_RETRY_AFTER, REPLICA_REST, AgentHealth, Health
 from service.flows.slots import Slots
 from service.ports import AgentFailure
@@ -107,6 +107,22 @@ def test_what_speaks_of_the_agent_opens_its_breaker(clock: Clock, failure: Agent
         health.failed(A, failure, 0.5)
 
     assert health.breaker.state is state
+
+
+@pytest.mark.parametrize(
+    ("failure", "waited", "soon"),
+    [(down(), 0.01, True), (down(), 3.0, False), (replace(down(), may_have_run=True), 0.01, False), (ERROR, 0.01, False)],
+    ids=["refused at once", "only after a while", "broken off in the work", "an error of the agent"],
+)
+def test_who_is_not_there_is_tried_again_soon(clock: Clock, failure: AgentFailure, waited: float, soon: bool) -> None:
+    """Only where trying costs nobody anything."""
+    health = AgentHealth(at(A), clock=clock)
+    for _ in range(IN_A_ROW):
+        health.failed(A, failure, waited)
+
+    clock.now += SHORT_REST * 1.2 + 0.01
+
+    assert health.breaker.allows(60.0) is soon
 
 
 @pytest.mark.parametrize(("asked", "left_alone"), [(2.0, 2.0), (0.0, 0.0), (86_400.0, LONGEST_RETRY_AFTER), (None, 0.0)])

@@ -1,0 +1,55 @@
+"""uvicorn's HTTP connection with two gaps closed. It knows no route.
+
+uvicorn waits for the head of a request for ever, and so keeps whoever sends half a line or nothing; here such a connection ends like an
+idle one. And of several requests that came in one packet (HTTP pipelining) uvicorn tells only the last that the caller has left; the one
+under way would go on, and break on the closed socket as an error of the service.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+
+class Connection(HttpToolsProtocol):
+    """One connection. Nothing that the caller does or leaves undone keeps it open for longer than the keep-alive time between requests."""
+
+    _head_due: asyncio.TimerHandle | None = None
+    _under_way: RequestResponseCycle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        """Begin to wait for the first head."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """Stop waiting."""
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next head, unless it is there already."""
+        super().on_response_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the request under way, too, that its caller has left."""
+        self._stop_waiting()
+        if self._under_way is not None and not self._under_way.response_complete:
+            self._under_way.disconnected = True
+            self._under_way.message_event.set()
+        super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401  (an ASGI app, of which uvicorn's type is private)
+        self._under_way = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _await_head(self) -> None:
+        self._stop_waiting()
+        self._head_due = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def _stop_waiting(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
