@@ -1,8 +1,8 @@
 """50,000 hostile requests to a real service: `python -m tests.bench.fuzz`, or `make fuzz`.
 
 The agents misbehave, too: each of their faults strikes one dispatch in 300. Request N of a seed is always made in the same way, but for the
-ids that earlier answers brought. What has to hold: no 5xx (but for one 503 in a thousand that says try again: a busy machine), statuses
-that the OpenAPI document names, problems in form, an answer or an end of the connection to everything in time, the same memory and
+ids that earlier answers brought. What has to hold: no 5xx (few requests are sent at a time, so there is room for each), statuses that
+the OpenAPI document names, problems in form, an answer or an end of the connection to everything in time, the same memory and
 descriptors at the end as after the warm-up, and a row for every 200. Exit code 1 where something does not.
 """
 
@@ -30,7 +30,6 @@ from tests.bench.watching import Usage, usage
 WARM = 20_000  # requests; by then what has a bound (series of metrics, pages, remembered texts) is filled: measured, at 18,000
 TIMEOUT_MS = 400  # of every agent
 GROWTH, MORE_DESCRIPTORS = 0.02, 3
-SHED = 0.001  # of the requests, on a machine that has other things to do
 CALM = 5.0  # seconds until what was left behind has ended
 SHOWN = 40  # of what is wrong
 SHOWN_EVERY = 5_000  # requests
@@ -75,8 +74,8 @@ async def _fuzz(given: argparse.Namespace, folder: Path) -> list[str]:
             seconds = time.monotonic() - started
             await asyncio.sleep(CALM)
             after = usage(process.pid)
-            if fuzzed.shed > given.requests * SHED:
-                fuzzed.wrong.append(f"{fuzzed.shed} requests were shed, though few were sent at a time")
+            if fuzzed.shed:
+                fuzzed.wrong.append(f"{fuzzed.shed} requests got 503, though few were sent at a time")
             if not await fuzzed.still_answers():
                 fuzzed.wrong.append("a plain question is not answered any more")
     log = (folder / f"{file_name(service.name)}.log").read_text(errors="replace")
