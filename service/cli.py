@@ -1,4 +1,4 @@
-"""`pointsman ...`: serve, agents, run, ask, route, doctor. The outermost edge: it alone may call the offline side.
+"""`pointsman ...`: serve, agents, run, ask, route, doctor, migrate. The outermost edge: it alone may call the offline side.
 
 Each command imports what it needs, because a second of imports would delay all of them.
 Exit codes: 0 done; 1 the answer is no (a check failed, nothing was answered); 2 wrong usage or configuration.
@@ -173,6 +173,26 @@ def doctor(as_json: JsonFlag = False) -> None:
     else:
         show(checks, out)
     raise typer.Exit(0 if all(c.ok for c in checks) else 1)
+
+
+@app.command(
+    epilog=examples(
+        "`pointsman migrate --wait 60`: before the service starts; waits for the database",
+        "`pointsman migrate --to 0004`: says what the way down would lose; with --yes it goes",
+    )
+)
+def migrate(
+    to: Annotated[str | None, typer.Option(metavar="REVISION", help="Go up or down to this schema; default: this version's.")] = None,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Wait so long for a database that is not there yet.")] = 0.0,
+    yes: Annotated[bool, typer.Option("--yes", help="Lose the data that a way down loses.")] = False,
+) -> None:
+    """Bring the database to this version's schema. Exit code 0: it is there, also when it was; 1: not reached, or data would be lost."""
+    from service.migrate import migrate as bring
+
+    async def work(settings: Settings) -> None:
+        await asyncio.to_thread(bring, settings.database_url, to=to, wait=wait, agreed=yes, say=_plainly(out))
+
+    _run(_with_settings(work))
 
 
 app.command(no_args_is_help=True, epilog=replay_cli.EXAMPLES)(replay_cli.replay)

@@ -47,12 +47,12 @@ def normalise(address: str) -> URL:
 
 def open_engine(url: URL, lock_seconds: float) -> Engine:
     """Connect, and create or migrate the schema where needed; `lock_seconds` is how long to wait for another process's lock."""
-    engine = _connect(url, lock_seconds)
+    engine = connect(url, lock_seconds)
     try:
         with engine.connect() as connection:
             version = current(connection)
         if version != HEAD:
-            patient = _connect(url, MIGRATION_SECONDS)
+            patient = connect(url, MIGRATION_SECONDS)
             try:
                 upgrade(writer(patient))
             finally:
@@ -63,7 +63,8 @@ def open_engine(url: URL, lock_seconds: float) -> Engine:
     return engine
 
 
-def _connect(url: URL, lock_seconds: float) -> Engine:
+def connect(url: URL, lock_seconds: float) -> Engine:
+    """Return an engine that waits so long for another process's lock. It makes a SQLite file, and changes nothing in a database."""
     shared: dict[str, Any] = {
         "hide_parameters": True,  # user text stays out of error messages
         "json_serializer": lambda value: to_json(value, inf_nan_mode="null").decode(),
