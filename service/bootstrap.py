@@ -47,7 +47,7 @@ from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
 from service.routing.history import History
 from service.routing.policy import LOCAL_LM
-from service.settings import STATE, Settings
+from service.settings import SPOOL, Settings
 from service.shadow import Shadow
 from service.stages.commit import Commit
 from service.stages.dispatch import Dispatch
@@ -69,7 +69,6 @@ RESERVED = 8  # one part in so many of the dispatches is for the critical path o
 DRAIN_SECONDS = 5.0  # for storing what was cut off at the end; GRACE_SECONDS have passed by then
 TALLY_SECONDS = 5.0  # between writings of what was read in the shadow and of what the student answered alone
 REFRESH_SECONDS = 1.0
-SPOOL = STATE / "spool.db"
 WATCH_LATER = 20.0  # seconds that the noted version serves before the registry is asked
 
 
@@ -108,10 +107,10 @@ class Services:
         shown = IntentListing.model_fields.keys() - {"pipeline"}
         return [IntentListing(**i.model_dump(include=shown), pipeline=tuple(s.agent for s in i.pipeline)) for i in self.catalog.intents]
 
-    def readiness(self, store: str) -> Readiness:
-        """Say whether requests can be answered as configured; `store` is `ok` or what is wrong with it."""
+    def readiness(self, store: str, said: str | None = None) -> Readiness:
+        """Say whether requests can be answered as configured; `store` is `ok` or what is wrong with it, `said` what it says besides."""
         router, lm = self.programs.current, self.settings.lm
-        notes = []
+        notes = [said] if said is not None else []
         if router is None:
             notes.append("No router version is loaded; rules and the safe default answer. What is missing is said by: pointsman doctor")
         if lm is None:

@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service.errors import ConfigurationError
 
 STATE = Path("var")
+SPOOL = STATE / "spool.db"
 
 
 class Settings(BaseSettings):
