@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
@@ -56,6 +57,7 @@ from service.stages.intent import ReadIntent
 from service.stages.routing import Route
 from service.stages.synthesis import Synthesize
 from service.stages.triage import Triage
+from service.starting import report_agents, waiting_for
 from service.tallies import store_tallies
 from service.tracing import traced
 
@@ -179,6 +181,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     keys = Keys.parse(settings.api_keys.get_secret_value() if settings.api_keys else None)
     if not keys.callers and not settings.on_loopback:
         raise ConfigurationError(f"POINTSMAN_HOST={settings.host} is reachable from outside, so POINTSMAN_API_KEYS must be set.")
+    log.info("start version=%s", version("pointsman"))
     loading = asyncio.create_task(asyncio.to_thread(Encoder, settings.encoder))  # beside all else
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
     programs, store, agents = Programs(), _make_store(settings), Agents(catalog.agents)
@@ -186,10 +189,10 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     deciding = Slots(DECIDING, most_waiting=settings.max_waiting)
 
     def live() -> Live:
-        version = programs.current.version if programs.current is not None else None
+        serves = programs.current.version if programs.current is not None else None
         under_way = {"decision": deciding.taken, "dispatch": health.slots.taken}
         waiting = {"decision": deciding.waiting, "dispatch": health.slots.waiting, "commit": store.waiting}
-        return Live(version, dict(health.states(catalog.agents)), under_way, waiting, store.spooled)
+        return Live(serves, dict(health.states(catalog.agents)), under_way, waiting, store.spooled)
 
     metrics = Metrics(live)
     observer = Observers([metrics, RequestLog()])
@@ -197,7 +200,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     with traced(settings.otlp_endpoint), threadpool_limits(1):  # more BLAS threads would wait for each other: products are small
         async with _predictors(settings, observer) as predictors, _opened(store, agents):
             pipeline = assemble(settings, catalog, programs, store, agents, health, deciding, predictors, observer)
-            encoder = await loading
+            with waiting_for("encoder"):
+                encoder = await loading
             if not History().reads(encoder):
                 log.warning("history_not_read: only the packaged encoder reads conversation_history; each text is read alone")
             source = RouterSource(settings.mlflow_uri, encoder)
@@ -206,6 +210,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             following = [
                 asyncio.create_task(follower.follow()),
                 asyncio.create_task(_keep_fresh(metrics)),
+                asyncio.create_task(_report_start(follower.tried, catalog)),
                 asyncio.create_task(store_tallies(pipeline.stages.shadow, evidence.add, TALLY_SECONDS)),
                 asyncio.create_task(store_tallies(pipeline.stages.audit, RegionLog(settings.database_url).add, TALLY_SECONDS)),
             ]
@@ -267,7 +272,8 @@ def _make_store(settings: Settings) -> SqlStore | SpooledStore:
 
 @asynccontextmanager
 async def _opened(store: SqlStore | SpooledStore, agents: Agents) -> AsyncIterator[None]:
-    await store.open()
+    with waiting_for("database"):
+        await store.open()
     try:
         yield
     finally:
@@ -288,11 +294,19 @@ async def _predictors(settings: Settings, observer: Observer) -> AsyncIterator[P
         light, primary, strong = await stack.enter_async_context(open_endpoints(settings))
         predictors = DspyPredictors(primary, light=light, strong=strong, observer=observer)
         stack.push_async_callback(predictors.close)
-        try:
-            await predictors.warm()
-        except TimeoutError:
-            log.warning("lm_not_warm: the LM's first answers will be slow")
+        with waiting_for("lm"):
+            try:
+                await predictors.warm()
+            except TimeoutError:
+                log.warning("lm_not_warm: the LM's first answers will be slow")
         yield predictors
+
+
+async def _report_start(router_tried: asyncio.Event, catalog: Catalog) -> None:
+    """Tell the log of what the service goes on without: a router, and agents."""
+    with waiting_for("router"):
+        await router_tried.wait()
+    await report_agents(catalog)
 
 
 async def _keep_fresh(metrics: Metrics) -> None:
@@ -318,7 +332,7 @@ async def _start_watcher(settings: Settings) -> None:
     if CHAMPION_NOTE.is_file():
         await asyncio.sleep(WATCH_LATER)
     while True:
-        command = (sys.executable, "-m", "service.adapters.registry_watch", str(settings.rollback_margin))
+        command = (sys.executable, "-m", "service.adapters.registry_watch", str(settings.rollback_margin), settings.log_level)
         told = {DATABASE: settings.database_url, REGISTRY: settings.mlflow_uri}  # passwords, maybe: a command line would show them
         watcher = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=os.environ | told)
         try:

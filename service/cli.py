@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 the answer is no (a check failed, nothing was answered); 2
 import asyncio
 import gc
 import json
+import logging
 import signal
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
@@ -95,19 +96,23 @@ def agents(
     from service.agents.app import create_agents_app
 
     try:
-        chosen = read_settings(agents_port=port).agents_port if port != 0 else 0
+        settings = read_settings(agents_port=port or None)
+        chosen = 0 if port == 0 else settings.agents_port
         require_free_port(host, chosen, "Take another one with --port.")
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
-    warnings.filterwarnings("ignore", module=r"dowhy\.")  # its use of pandas is not the operator's business
+    warnings.filterwarnings("ignore", module=r"dowhy\.")  # its use of pandas is not the operator's business, nor what it logs
+    logging.getLogger("dowhy").setLevel(logging.ERROR)
     if faults is not None:
         from service.agents.faults.drill import run_drill
 
         _run(_with_settings(lambda settings: run_drill(faults, host, chosen, settings, say=_plainly(out), warn=_plainly(err))))
         return
-    from service.workers import KEEP_ALIVE_SECONDS
+    from service.logs import configure_logs
+    from service.workers import SERVING
 
-    uvicorn.run(create_agents_app(), host=host, port=chosen, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_SECONDS)
+    configure_logs(settings.log_level)
+    uvicorn.run(create_agents_app(), host=host, port=chosen, **SERVING)
 
 
 @app.command(epilog="Example: `pointsman run`")
@@ -218,9 +223,9 @@ async def _serve(host: str | None, port: int | None) -> None:
         app_ = create_app(settings, opener=lambda _: nullcontext(services))
         gc.freeze()  # and none of it needs to be looked at again
         gc.enable()
-        signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it anew at its end, when what is open here has yet to be closed
-        config = uvicorn.Config(app_, host=settings.host, port=settings.port, **SERVING)
-        await uvicorn.Server(config).serve()
+        server = uvicorn.Server(uvicorn.Config(app_, host=settings.host, port=settings.port, **SERVING))
+        signal.signal(signal.SIGTERM, server.handle_exit)  # uvicorn raises it anew at its end, when what is open here has yet to be closed
+        await server.serve()
 
 
 async def _route(text: str, history: tuple[ConversationTurn, ...]) -> "RouteDecision":

@@ -8,13 +8,43 @@ import tempfile
 from typing import Any, TypedDict
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.supervisors import Multiprocess
 
 from service.listening import require_free_port
+from service.logs import configure_logs
 from service.metrics import SHARED
 from service.settings import Settings
 
 GRACE_SECONDS = 20  # less than the 30 s that Kubernetes waits
 KEEP_ALIVE_SECONDS = 75  # more than the 60 s of the usual proxies: whoever closes first must be the one who sends
+
+
+LINGER_SECONDS = 1.0  # in which a caller may still use a connection that it holds when the service is told to end
+CLOSE = (b"connection", b"close")
+
+
+class Lingering(HttpToolsProtocol):
+    """Hangs up on nobody whose request is on its way: when the service ends, idle connections stay a moment, and answers say goodbye."""
+
+    def shutdown(self) -> None:
+        """End the connection after the request that it has, or else after the one that comes now."""
+        if CLOSE not in self.server_state.default_headers:
+            self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
+        if self.cycle is None or self.cycle.response_complete:
+            self.loop.call_later(LINGER_SECONDS, super().shutdown)
+        else:
+            super().shutdown()
+
+
+class Watchers(Multiprocess):
+    """Watches over the worker processes, and stops listening when they do: what nobody accepts must be refused at once, not reset later."""
+
+    def terminate_all(self) -> None:
+        """Let go of the port, and tell each process to end."""
+        for one in self.sockets:
+            one.close()
+        super().terminate_all()
 
 
 class _Serving(TypedDict):
@@ -34,7 +64,7 @@ SERVING = _Serving(
     timeout_graceful_shutdown=GRACE_SECONDS,
     timeout_keep_alive=KEEP_ALIVE_SECONDS,
     loop="uvloop",
-    http="httptools",
+    http=Lingering,
 )
 
 
@@ -44,8 +74,12 @@ def serve_together(settings: Settings, workers: int) -> None:
     Raises:
         ConfigurationError: the port is taken.
     """
+    configure_logs(settings.log_level)  # of the process that watches over the others
     require_free_port(settings.host, settings.port, "Set POINTSMAN_PORT to another port.")
     os.environ |= {"POINTSMAN_HOST": settings.host, "POINTSMAN_PORT": str(settings.port)}  # which the processes read their settings from
     with tempfile.TemporaryDirectory(prefix="pointsman-metrics-") as folder:
         os.environ[SHARED] = folder
-        uvicorn.run("service.api.app:create_app", factory=True, host=settings.host, port=settings.port, workers=workers, **SERVING)
+        config = uvicorn.Config(
+            "service.api.app:create_app", factory=True, host=settings.host, port=settings.port, workers=workers, **SERVING
+        )
+        Watchers(config, sockets=[config.bind_socket()]).run()

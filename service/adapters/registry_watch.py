@@ -1,4 +1,4 @@
-"""Asks the registry now and then which versions it names, and notes it for the services of this machine: `python -m ... MARGIN`.
+"""Asks the registry now and then which versions it names, and notes it for the services of this machine: `python -m ... MARGIN LOG_LEVEL`.
 
 A process of its own: MLflow takes seconds and 200 MB to import, and asking it disturbs requests. It ends with the service that started it
 (its standard input is closed then). Of several in one working folder only one asks; the others wait to take its place. It also watches what
@@ -6,6 +6,7 @@ comes of a canary and of a new champion, and stops or takes back what is proven 
 """
 
 import fcntl
+import logging
 import os
 import sys
 import threading
@@ -30,10 +31,12 @@ from service.adapters.router_source import (
     remember,
 )
 from service.errors import ConfigurationError, StoreUnavailable
+from service.logs import configure_logs
 from service.ports import NotedCandidate
 from service.programs import Stage
 from signatures.artifact import damage_of
 
+log = logging.getLogger("pointsman.registry")
 ASK_SECONDS = 3.0
 GUARD_SECONDS = 10.0
 CLOSELY = 20  # looks, of which one also checks the copy on this machine
@@ -74,7 +77,7 @@ def look(uri: str, note: Path = CHAMPION_NOTE, *, closely: bool = True) -> None:
         try:
             note_problem(uri, str(exc), note)
         except OSError as unwritten:
-            print(f"champion_not_noted: {unwritten}", file=sys.stderr, flush=True)  # noqa: T201  # this process has no other log
+            log.warning("champion_not_noted: %s", unwritten)
 
 
 def look_at_candidate(uri: str, note: Path = CANDIDATE_NOTE) -> None:
@@ -89,7 +92,7 @@ def look_at_candidate(uri: str, note: Path = CANDIDATE_NOTE) -> None:
             version = registry.version(wanted.version) if wanted is not None else None
             note_candidate(uri, version, wanted.stage if wanted else Stage.SHADOW, wanted.share if wanted else 0.0, note)
     except (ConfigurationError, OSError, ValueError) as exc:
-        print(f"candidate_not_noted: {exc}", file=sys.stderr, flush=True)  # noqa: T201  # this process has no other log
+        log.warning("candidate_not_noted: %s", exc)
 
 
 def look_at_regions(uri: str, database: str, note: Path = REGIONS_NOTE) -> None:
@@ -100,7 +103,7 @@ def look_at_regions(uri: str, database: str, note: Path = REGIONS_NOTE) -> None:
     try:
         given_back = frozenset(RegionLog(database).given_back(champion.number))
     except StoreUnavailable as exc:
-        print(f"regions_not_noted: {exc}", file=sys.stderr, flush=True)  # noqa: T201  # as above
+        log.warning("regions_not_noted: %s", exc)
         return
     if given_back != read_given_back(uri, champion.number, note):
         note_given_back(uri, champion.number, given_back, note)
@@ -125,7 +128,7 @@ def guard(uri: str, database: str, margin: float) -> None:
         except Exception as exc:  # noqa: BLE001  # a version that was tampered with, say: what this process is for goes on
             line = f"not_guarded: {type(exc).__name__}"
         if line is not None:
-            print(line, file=sys.stderr, flush=True)  # noqa: T201  # as above
+            log.warning("%s", line)
 
 
 def _end_with_the_service() -> None:
@@ -134,5 +137,6 @@ def _end_with_the_service() -> None:
 
 
 if __name__ == "__main__":
+    configure_logs(sys.argv[2])
     threading.Thread(target=_end_with_the_service, daemon=True).start()
     watch(os.environ[REGISTRY], os.environ[DATABASE], float(sys.argv[1]))
