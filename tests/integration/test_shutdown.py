@@ -88,7 +88,7 @@ def stored(database: Path) -> set[str]:
 
 
 async def end_under_load(service: Program, database: Path) -> tuple[list[httpx.Response], list[str], str, bytes, float]:
-    """Put requests into every state and tell the service to end: answers, broken connections, the stream, what was half sent, and seconds."""
+    """Put requests into every state and tell the service to end: answers, broken connections, the stream, the half-sent one, seconds."""
     load, ending, locked = Load(service.url), asyncio.Event(), threading.Event()
     async with asyncio.TaskGroup() as group, httpx.AsyncClient(timeout=GRACE_SECONDS + 10.0) as client:
         asks = "@gap_analyzer where is the gap?"
