@@ -19,7 +19,7 @@ from service.adapters.region_log import RegionLog
 from service.adapters.registry_rollback import REGISTRY
 from service.adapters.registry_watch import DATABASE
 from service.adapters.rollout_log import RolloutLog
-from service.adapters.router_source import CHAMPION_NOTE, RouterSource
+from service.adapters.router_source import CHAMPION_NOTE, RouterSource, last_asked
 from service.adapters.spooled_store import SpooledStore
 from service.adapters.sql_store import SqlStore
 from service.audit import Audit
@@ -192,7 +192,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         serves = programs.current.version if programs.current is not None else None
         under_way = {"decision": deciding.taken, "dispatch": health.slots.taken}
         waiting = {"decision": deciding.waiting, "dispatch": health.slots.waiting, "commit": store.waiting}
-        return Live(serves, dict(health.states(catalog.agents)), under_way, waiting, store.spooled)
+        return Live(serves, dict(health.states(catalog.agents)), under_way, waiting, store.spooled, last_asked())
 
     metrics = Metrics(live)
     observer = Observers([metrics, RequestLog()])

@@ -55,6 +55,7 @@ class Live:
         breakers: state of each agent's breaker.
         under_way, waiting: how many are in each part of the service, and how many wait for their turn there.
         spooled: how many decisions wait for the database, in all processes that share the spool.
+        registry_asked: when the registry of router versions last answered (Unix time), or None.
     """
 
     router_version: str | None = None
@@ -62,6 +63,7 @@ class Live:
     under_way: Mapping[str, int] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
     spooled: int = 0
+    registry_asked: float | None = None
 
 
 class Metrics:
@@ -107,6 +109,7 @@ class Metrics:
         self._under_way = self._gauge("under_way", "How many are in a part of the service at the moment.", "livesum", "part")
         self._waiting = self._gauge("waiting", "How many wait for their turn in a part of the service.", "livesum", "part")
         self._spooled = self._gauge("spooled", "Decisions in the spool: the database is away, or they are being handed over.", "livemax")
+        self._asked = self._gauge("registry_asked_seconds", "When the registry of router versions last answered (Unix time).", "livemax")
         self._served: set[str] = set()
 
     def notice(self, event: Event) -> None:
@@ -153,6 +156,7 @@ class Metrics:
             for one in BreakerState:
                 self._breaker.labels(agent, one.value).set(float(one is state))
         self._spooled.set(live.spooled)
+        self._asked.set(live.registry_asked or 0.0)
         for gauge, counts in ((self._under_way, live.under_way), (self._waiting, live.waiting)):
             for part, count in counts.items():
                 gauge.labels(part).set(count)

@@ -18,6 +18,7 @@ from service.adapters.region_log import RegionLog
 from service.adapters.registry_rollback import REGISTRY
 from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import (
+    ASKED,
     CANDIDATE_NOTE,
     CHAMPION_NOTE,
     NO_CHAMPION,
@@ -46,12 +47,17 @@ DATABASE = "POINTSMAN_WATCHED_DATABASE"  # the environment variable that says wh
 def watch(uri: str, database: str, margin: float) -> None:
     """Watch until the process is ended."""
     CHAMPION_NOTE.parent.mkdir(parents=True, exist_ok=True)
-    guarded, turn = 0.0, 0
+    guarded, turn, silent = 0.0, 0, False
     with CHAMPION_NOTE.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         while True:
-            look(uri, closely=turn % CLOSELY == 0)
+            problem = look(uri, closely=turn % CLOSELY == 0)
             turn += 1
+            if problem is None:
+                ASKED.touch()
+            if (problem is not None) != silent:
+                silent = not silent
+                log.warning("registry_away: the version that served last goes on (%s)" if silent else "registry_back%s", problem or "")
             look_at_candidate(uri)
             look_at_regions(uri, database)
             if time.monotonic() - guarded >= GUARD_SECONDS:
@@ -60,8 +66,12 @@ def watch(uri: str, database: str, margin: float) -> None:
             time.sleep(ASK_SECONDS)
 
 
-def look(uri: str, note: Path = CHAMPION_NOTE, *, closely: bool = True) -> None:
-    """Ask for the champion once, and note a change; `closely`: and have it fetched again when the copy here is damaged."""
+def look(uri: str, note: Path = CHAMPION_NOTE, *, closely: bool = True) -> str | None:
+    """Ask for the champion once, and note a change; `closely`: and have it fetched again when the copy here is damaged.
+
+    Returns:
+        Why it could not be asked or noted; None where it could.
+    """
     from service.adapters.mlflow_registry import MlflowRegistry
 
     try:
@@ -78,6 +88,8 @@ def look(uri: str, note: Path = CHAMPION_NOTE, *, closely: bool = True) -> None:
             note_problem(uri, str(exc), note)
         except OSError as unwritten:
             log.warning("champion_not_noted: %s", unwritten)
+        return str(exc)
+    return None
 
 
 def look_at_candidate(uri: str, note: Path = CANDIDATE_NOTE) -> None:
