@@ -58,7 +58,7 @@ def _look_at_database(url: URL) -> str:
             connection.execute(sa.text("UPDATE signal SET reward = NULL WHERE 1 = 0"))  # refused by a database that is read-only
     except SQLAlchemyError as exc:
         advice = "Is its file whole, and may it be written?" if file is not None else "Is it running, and is POINTSMAN_DATABASE_URL right?"
-        raise StoreUnavailable(f"{str(unusable(exc)).splitlines()[0]} {advice}") from exc
+        raise StoreUnavailable(f"{unusable(exc)} {advice}") from exc
     finally:
         engine.dispose()
     return f"the database has schema {HEAD} and can be written"

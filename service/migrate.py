@@ -111,7 +111,7 @@ def _wait_for(engine: Engine, url: URL, seconds: float, say: Say) -> None:
             waited = time.monotonic() - started
             if waited >= seconds:
                 raise unusable(exc) from exc
-            say(f"waiting for {shown(url)}: {waited:.0f} of {seconds:g} s. {str(unusable(exc)).splitlines()[0]}")
+            say(f"waiting for {shown(url)}: {waited:.0f} of {seconds:g} s. {unusable(exc)}")
         else:
             return
         time.sleep(LOOK_SECONDS)

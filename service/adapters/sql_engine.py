@@ -128,8 +128,9 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def unusable(exc: Exception) -> StoreUnavailable:
-    """Return the error to raise for what a database said, without the statement and its values: they hold what users wrote."""
-    return StoreUnavailable(f"The store cannot be used: {exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc}")
+    """Return the error to raise for what a database said, without statement, values and details: they hold what users wrote."""
+    said = str(exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc)
+    return StoreUnavailable(f"The store cannot be used: {said.partition(chr(10))[0]}")  # PostgreSQL quotes a row in a further line
 
 
 def require_there(url: URL) -> None:

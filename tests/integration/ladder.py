@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import body
 from tests.contract.postgres import Server
-from tests.integration.test_lm_faults import INTENT, ROUTING, http
+from tests.integration.test_lm_faults import completion
 
 ONE = "gap_analyzer"  # the agent that is taken away
 FORCED = {"preferences": {"rung": "lm"}}
@@ -26,6 +26,9 @@ ASKED = {
     "another agent": "has anything shifted since the model was trained?",
     "no agent": "hello",
 }
+READ = completion('{"intent": "causal_impact", "sub_intent": "copay card", "confidence": 0.9}')
+CHOSEN = completion('{"primary_agent": "causal_impact", "secondary_agents": [], "routing_confidence": 0.9, "routing_rationale": "effect"}')
+WORDED = completion('{"response_text": "The agents have found what you asked for."}')
 LM_TEXT = "did the copay card change anything for new starts"
 DEPENDENCIES = {
     "lm": "the LM",
@@ -108,17 +111,17 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def answer_as_lm(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer as an LM would that reads the copay question as one of gaps."""
+    """Answer as an LM would that reads the copay question as one of effects."""
     with suppress(OSError, asyncio.IncompleteReadError):
         head = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"(?i)content-length: (\d+)", head)
         asked = await reader.readexactly(int(length.group(1)) if length else 0)
         if b"primary_agent" in asked:
-            writer.write(ROUTING)
+            writer.write(CHOSEN)
         elif b"sub_intent" in asked:
-            writer.write(INTENT)
-        else:
-            writer.write(http(b"{}", "500 Internal Server Error"))  # no text for people: the template's is taken
+            writer.write(READ)
+        elif b"response_text" in asked:
+            writer.write(WORDED)
         await writer.drain()
     writer.close()
 
@@ -243,7 +246,7 @@ async def observe(ladder: Ladder) -> Seen:
         notes = [note for note in ready.json()["notes"] if "spool" in note]
         cells["/readyz"] = f"{ready.status_code}{': the spool is in use' if notes else ''}"
         after = await measured(client)
-    return Seen(cells, tuple(_telling(before, after)))
+    return Seen(cells, tuple(sorted(set(_telling(before, after)))))
 
 
 def _telling(before: dict[str, float], after: dict[str, float]) -> Iterator[str]:

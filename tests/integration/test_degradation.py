@@ -57,6 +57,7 @@ def settings(ports: dict[str, int], database: str, folder: Path) -> dict[str, st
         "POINTSMAN_LM_API_BASE": f"http://127.0.0.1:{ports['lm']}/v1",
         "POINTSMAN_LM_API_KEY": "none",
         "POINTSMAN_LM_AUDIT": "0",
+        "POINTSMAN_DECISION_BUDGET_MS": "20000",  # deciding may take its time here: it is not the machine that is away
     }
 
 
