@@ -8,9 +8,11 @@ import tempfile
 from typing import Any, TypedDict
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
+from service.errors import ConfigurationError
 from service.listening import require_free_port
 from service.logs import configure_logs
 from service.metrics import SHARED
@@ -72,7 +74,7 @@ def serve_together(settings: Settings, workers: int) -> None:
     """Serve by several processes until Ctrl-C; one that dies is replaced.
 
     Raises:
-        ConfigurationError: the port is taken.
+        ConfigurationError: the port is taken, or a process cannot start.
     """
     configure_logs(settings.log_level)  # of the process that watches over the others
     require_free_port(settings.host, settings.port, "Set POINTSMAN_PORT to another port.")
@@ -82,4 +84,7 @@ def serve_together(settings: Settings, workers: int) -> None:
         config = uvicorn.Config(
             "service.api.app:create_app", factory=True, host=settings.host, port=settings.port, workers=workers, **SERVING
         )
-        Watchers(config, sockets=[config.bind_socket()]).run()
+        watchers = Watchers(config, sockets=[config.bind_socket()])
+        watchers.run()
+    if any(process.exitcode == STARTUP_FAILURE for process in watchers.processes):
+        raise ConfigurationError("A worker process could not start; why is said above.")
