@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -14,7 +15,7 @@ from optimizers.progress import shown
 from service.adapters.signal_log import Deleted, SignalLog, schema
 from service.contracts.caller import ANYONE
 from service.errors import ConfigurationError, StoreUnavailable
-from service.settings import read_settings
+from service.settings import SPOOL, read_settings
 from service.terminal import as_utc, examples, quiet_at_exit, replaced, terminal
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ app = typer.Typer(
 out, err = terminal(), terminal(stderr=True)
 STDOUT = Path("-")
 Progress = Callable[[str], None]
+HANDED_OVER_SECONDS = 6.0  # a row that the service had read from the spool is in the database by then
 PERSONAL = ("query", "asked")
 
 
@@ -91,10 +93,7 @@ def delete(
     """
     if bool(session) == bool(user):
         raise _exit("Say either --session or --user.")
-    try:
-        gone = SignalLog(read_settings().database_url).delete(tenant=tenant, session_id=session or None, user_id=user or None)
-    except (ConfigurationError, StoreUnavailable) as exc:
-        raise _exit(str(exc)) from exc
+    gone = _delete_everywhere(lambda log: log.delete(tenant=tenant, session_id=session or None, user_id=user or None))
     if gone == Deleted(0, 0):
         whose = f"session {session!r}" if session else f"user {user!r}"
         out.print(f"Nothing is stored of {whose} of tenant {tenant!r} (--tenant). Nothing was deleted.", highlight=False, markup=False)
@@ -106,11 +105,25 @@ def delete(
 @app.command(no_args_is_help=True, epilog="Example, in a daily job: `pointsman signals prune --days 180`")
 def prune(days: Annotated[int, typer.Option(min=1, help="Keep the signals of so many days.")]) -> None:
     """Delete receipts and signals that are older than some days. It cannot be undone."""
-    try:
-        gone = SignalLog(read_settings().database_url).prune(datetime.now(UTC) - timedelta(days=days))
-    except (ConfigurationError, StoreUnavailable) as exc:
-        raise _exit(str(exc)) from exc
+    before = datetime.now(UTC) - timedelta(days=days)
+    gone = _delete_everywhere(lambda log: log.prune(before))
     out.print(_said(gone), highlight=False)
+
+
+def _delete_everywhere(delete: Callable[[SignalLog], Deleted]) -> Deleted:
+    """Delete from this folder's spool, if there is one, and then from the database, where a hand-over may just have brought it."""
+    gone = Deleted(0, 0)
+    try:
+        settings = read_settings()
+        if SPOOL.is_file():
+            gone = delete(SignalLog(f"sqlite:///{SPOOL}"))
+        if gone.decisions:
+            err.print(f"{gone.decisions} decisions were deleted from the spool. Waiting {HANDED_OVER_SECONDS:g} s for hand-overs to end.")
+            time.sleep(HANDED_OVER_SECONDS)
+        more = delete(SignalLog(settings.database_url))
+    except (ConfigurationError, StoreUnavailable) as exc:
+        raise _exit(f"{exc} Deleted from the spool: {gone.decisions}." if gone.decisions else str(exc)) from exc
+    return Deleted(gone.decisions + more.decisions, gone.received + more.received)
 
 
 def _clean(batches: "Iterator[pa.RecordBatch]", raw: bool) -> "Iterator[pa.RecordBatch]":

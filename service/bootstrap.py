@@ -8,7 +8,8 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
@@ -22,7 +23,7 @@ from service.adapters.region_log import RegionLog
 from service.adapters.registry_rollback import REGISTRY
 from service.adapters.registry_watch import DATABASE
 from service.adapters.rollout_log import RolloutLog
-from service.adapters.router_source import CHAMPION_NOTE, RouterSource
+from service.adapters.router_source import CHAMPION_NOTE, RouterSource, last_asked
 from service.adapters.spooled_store import SpooledStore
 from service.adapters.sql_engine import normalise, require_there
 from service.adapters.sql_store import SqlStore
@@ -51,7 +52,7 @@ from service.routing.encoder import Encoder
 from service.routing.entities import Gazetteer
 from service.routing.history import History
 from service.routing.policy import LOCAL_LM
-from service.settings import STATE, Settings
+from service.settings import KEYS_NOTE, SPOOL, Settings
 from service.shadow import Shadow
 from service.stages.commit import Commit
 from service.stages.dispatch import Dispatch
@@ -60,6 +61,7 @@ from service.stages.intent import ReadIntent
 from service.stages.routing import Route
 from service.stages.synthesis import Synthesize
 from service.stages.triage import Triage
+from service.starting import report_agents, waiting_for
 from service.tallies import store_tallies
 from service.tracing import traced
 
@@ -73,8 +75,6 @@ RESERVED = 8  # one part in so many of the dispatches is for the critical path o
 DRAIN_SECONDS = 5.0  # for storing what was cut off at the end; GRACE_SECONDS have passed by then
 TALLY_SECONDS = 5.0  # between writings of what was read in the shadow and of what the student answered alone
 REFRESH_SECONDS = 1.0
-SPOOL = STATE / "spool.db"
-KEYS_NOTE = STATE / "keys.json"
 WATCH_LATER = 20.0  # seconds that the noted version serves before the registry is asked
 
 
@@ -113,10 +113,10 @@ class Services:
         shown = IntentListing.model_fields.keys() - {"pipeline"}
         return [IntentListing(**i.model_dump(include=shown), pipeline=tuple(s.agent for s in i.pipeline)) for i in self.catalog.intents]
 
-    def readiness(self, store: str) -> Readiness:
-        """Say whether requests can be answered as configured; `store` is `ok` or what is wrong with it."""
+    def readiness(self, store: str, said: str | None = None) -> Readiness:
+        """Say whether requests can be answered as configured; `store` is `ok` or what is wrong with it, `said` what it says besides."""
         router, lm = self.programs.current, self.settings.lm
-        notes = []
+        notes = [said] if said is not None else []
         if router is None:
             notes.append("No router version is loaded; rules and the safe default answer. What is missing is said by: pointsman doctor")
         if lm is None:
@@ -184,6 +184,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """
     keys = Keys.parse(settings.api_keys.get_secret_value() if settings.api_keys else None)
     _require_database_of_keys(settings, keys)
+    log.info("start version=%s", version("pointsman"))
     loading = asyncio.create_task(asyncio.to_thread(Encoder, settings.encoder))  # beside all else
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
     programs, store, agents = Programs(), _make_store(settings), Agents(catalog.agents)
@@ -194,10 +195,16 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         router = programs.current
         under_way = {"decision": deciding.taken, "dispatch": health.slots.taken}
         waiting = {"decision": deciding.waiting, "dispatch": health.slots.waiting, "commit": store.waiting}
-        breakers = dict(health.states(catalog.agents))
+        told = Live(
+            breakers=dict(health.states(catalog.agents)),
+            under_way=under_way,
+            waiting=waiting,
+            spool=store.spool,
+            registry_asked=last_asked(),
+        )
         if router is None:
-            return Live(breakers=breakers, under_way=under_way, waiting=waiting, spool=store.spool)
-        return Live(router.version, breakers, under_way, waiting, store.spool, router.made_at, len(router.policy.given_back))
+            return told
+        return replace(told, router_version=router.version, router_made=router.made_at, given_back=len(router.policy.given_back))
 
     metrics = Metrics(live)
     observer = Observers([metrics, RequestLog()])
@@ -205,7 +212,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     with traced(settings.otlp_endpoint), threadpool_limits(1):  # more BLAS threads would wait for each other: products are small
         async with _opened(store, agents), _door(settings, keys, store) as door, _predictors(settings, observer) as predictors:
             pipeline = assemble(settings, catalog, programs, store, agents, health, deciding, predictors, observer)
-            encoder = await loading
+            with waiting_for("encoder"):
+                encoder = await loading
             if not History().reads(encoder):
                 log.warning("history_not_read: only the packaged encoder reads conversation_history; each text is read alone")
             source = RouterSource(settings.mlflow_uri, encoder)
@@ -215,6 +223,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
                 asyncio.create_task(follower.follow()),
                 asyncio.create_task(door.follow()),
                 asyncio.create_task(_keep_fresh(metrics)),
+                asyncio.create_task(_report_start(follower.tried, catalog)),
                 asyncio.create_task(store_tallies(pipeline.stages.shadow, evidence.add, TALLY_SECONDS)),
                 asyncio.create_task(store_tallies(pipeline.stages.audit, RegionLog(settings.database_url).add, TALLY_SECONDS)),
             ]
@@ -276,7 +285,8 @@ def _make_store(settings: Settings) -> SqlStore | SpooledStore:
 
 @asynccontextmanager
 async def _opened(store: SqlStore | SpooledStore, agents: Agents) -> AsyncIterator[None]:
-    await store.open()
+    with waiting_for("database"):
+        await store.open()
     try:
         yield
     finally:
@@ -335,11 +345,19 @@ async def _predictors(settings: Settings, observer: Observer) -> AsyncIterator[P
         light, primary, strong = await stack.enter_async_context(open_endpoints(settings))
         predictors = DspyPredictors(primary, light=light, strong=strong, observer=observer)
         stack.push_async_callback(predictors.close)
-        try:
-            await predictors.warm()
-        except TimeoutError:
-            log.warning("lm_not_warm: the LM's first answers will be slow")
+        with waiting_for("lm"):
+            try:
+                await predictors.warm()
+            except TimeoutError:
+                log.warning("lm_not_warm: the LM's first answers will be slow")
         yield predictors
+
+
+async def _report_start(router_tried: asyncio.Event, catalog: Catalog) -> None:
+    """Tell the log of what the service goes on without: a router, and agents."""
+    with waiting_for("router"):
+        await router_tried.wait()
+    await report_agents(catalog)
 
 
 async def _keep_fresh(metrics: Metrics) -> None:
@@ -365,7 +383,7 @@ async def _start_watcher(settings: Settings) -> None:
     if CHAMPION_NOTE.is_file():
         await asyncio.sleep(WATCH_LATER)
     while True:
-        command = (sys.executable, "-m", "service.adapters.registry_watch", str(settings.rollback_margin))
+        command = (sys.executable, "-m", "service.adapters.registry_watch", str(settings.rollback_margin), settings.log_level)
         told = {DATABASE: settings.database_url, REGISTRY: settings.mlflow_uri}  # passwords, maybe: a command line would show them
         watcher = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=os.environ | told)
         try:

@@ -1,4 +1,4 @@
-"""`pointsman ...`: serve, agents, run, ask, route, doctor. The outermost edge: it alone may call the offline side.
+"""`pointsman ...`: serve, agents, run, ask, route, doctor, migrate. The outermost edge: it alone may call the offline side.
 
 Each command imports what it needs, because a second of imports would delay all of them.
 Exit codes: 0 done; 1 the answer is no (a check failed, nothing was answered); 2 wrong usage or configuration.
@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 the answer is no (a check failed, nothing was answered); 2
 import asyncio
 import gc
 import json
+import logging
 import signal
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
@@ -97,19 +98,23 @@ def agents(
     from service.agents.app import create_agents_app
 
     try:
-        chosen = read_settings(agents_port=port).agents_port if port != 0 else 0
+        settings = read_settings(agents_port=port or None)
+        chosen = 0 if port == 0 else settings.agents_port
         require_free_port(host, chosen, "Take another one with --port.")
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
-    warnings.filterwarnings("ignore", module=r"dowhy\.")  # its use of pandas is not the operator's business
+    warnings.filterwarnings("ignore", module=r"dowhy\.")  # its use of pandas is not the operator's business, nor what it logs
+    logging.getLogger("dowhy").setLevel(logging.ERROR)
     if faults is not None:
         from service.agents.faults.drill import run_drill
 
         _run(_with_settings(lambda settings: run_drill(faults, host, chosen, settings, say=_plainly(out), warn=_plainly(err))))
         return
-    from service.workers import KEEP_ALIVE_SECONDS
+    from service.logs import configure_logs
+    from service.workers import SERVING
 
-    uvicorn.run(create_agents_app(), host=host, port=chosen, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_SECONDS)
+    configure_logs(settings.log_level)
+    uvicorn.run(create_agents_app(), host=host, port=chosen, **SERVING)
 
 
 @app.command(epilog="Example: `pointsman run`")
@@ -177,6 +182,26 @@ def doctor(as_json: JsonFlag = False) -> None:
     raise typer.Exit(0 if all(c.ok for c in checks) else 1)
 
 
+@app.command(
+    epilog=examples(
+        "`pointsman migrate --wait 60`: before the service starts; waits for the database",
+        "`pointsman migrate --to 0004`: says what the way down would lose; with --yes it goes",
+    )
+)
+def migrate(
+    to: Annotated[str | None, typer.Option(metavar="REVISION", help="Go up or down to this schema; default: this version's.")] = None,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Wait so long for a database that is not there yet.")] = 0.0,
+    yes: Annotated[bool, typer.Option("--yes", help="Lose the data that a way down loses.")] = False,
+) -> None:
+    """Bring the database to this version's schema. Exit code 0: it is there, also when it was; 1: not reached, or data would be lost."""
+    from service.migrate import migrate as bring
+
+    async def work(settings: Settings) -> None:
+        await asyncio.to_thread(bring, settings.database_url, to=to, wait=wait, agreed=yes, say=_plainly(out))
+
+    _run(_with_settings(work))
+
+
 app.command(no_args_is_help=True, epilog=replay_cli.EXAMPLES)(replay_cli.replay)
 
 
@@ -200,9 +225,9 @@ async def _serve(host: str | None, port: int | None) -> None:
         app_ = create_app(settings, opener=lambda _: nullcontext(services))
         gc.freeze()  # and none of it needs to be looked at again
         gc.enable()
-        signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it anew at its end, when what is open here has yet to be closed
-        config = uvicorn.Config(app_, host=settings.host, port=settings.port, **SERVING)
-        await uvicorn.Server(config).serve()
+        server = uvicorn.Server(uvicorn.Config(app_, host=settings.host, port=settings.port, **SERVING))
+        signal.signal(signal.SIGTERM, server.handle_exit)  # uvicorn raises it anew at its end, when what is open here has yet to be closed
+        await server.serve()
 
 
 async def _route(text: str, history: tuple[ConversationTurn, ...]) -> "RouteDecision":

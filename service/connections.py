@@ -1,14 +1,18 @@
-"""uvicorn's HTTP connection with two gaps closed. It knows no route.
+"""uvicorn's HTTP connection with three gaps closed. It knows no route.
 
 uvicorn waits for the head of a request for ever, and so keeps whoever sends half a line or nothing; here such a connection ends like an
 idle one. And of several requests that came in one packet (HTTP pipelining) uvicorn tells only the last that the caller has left; the one
-under way would go on, and break on the closed socket as an error of the service.
+under way would go on, and break on the closed socket as an error of the service. And at the service's end uvicorn closes idle connections
+at once, on which a request may be on its way; here they stay for a moment, and answers say goodbye.
 """
 
 import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+LINGER_SECONDS = 1.0  # in which a caller may still use a connection that it holds when the service is told to end
+CLOSE = (b"connection", b"close")
 
 
 class Connection(HttpToolsProtocol):
@@ -40,6 +44,15 @@ class Connection(HttpToolsProtocol):
             self._under_way.disconnected = True
             self._under_way.message_event.set()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """End the connection after the request that it has, or else after the one that comes now."""
+        if CLOSE not in self.server_state.default_headers:
+            self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
+        if self.cycle is None or self.cycle.response_complete:
+            self.loop.call_later(LINGER_SECONDS, super().shutdown)
+        else:
+            super().shutdown()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401  (an ASGI app, of which uvicorn's type is private)
         self._under_way = cycle

@@ -9,28 +9,27 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import sqlalchemy as sa
 from rapidfuzz import process
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy.exc import SQLAlchemyError
 
+from service import doctor_storage
 from service.access.keys import MAKE_KEYS, Keys
 from service.adapters import key_rows
 from service.adapters.oidc import OidcTokens
-from service.adapters.registry_watch import look
-from service.adapters.router_source import CHAMPION_NOTE, NO_CHAMPION, RouterSource
-from service.adapters.sql_engine import normalise, opened, require_there
-from service.adapters.sql_store import SqlStore
-from service.catalog.coverage import say_described_only, without_examples
+from service.adapters.sql_engine import connect, normalise, require_there, unusable
 from service.catalog.loader import load_catalog
 from service.contracts.access import ApiKey, KeyState
+from service.doctor_lm import language_model
 from service.errors import ConfigurationError, PointsmanError, StoreUnavailable
 from service.listening import require_free_port
-from service.reload import check_labels
-from service.routing.encoder import Encoder
+from service.reach import REACH_SECONDS, ask_addresses
 from service.settings import Settings
 from service.supervisor import service_url
 
-REACH_SECONDS = 2.0
+LOCK_SECONDS = 3.0
 OTHER_VARIABLES = {"POINTSMAN_KEY", "POINTSMAN_HEALTH_URLS"}  # of `pointsman ask` and of the built-in agents
 
 
@@ -48,17 +47,21 @@ class Check:
 
 
 async def examine(settings: Settings) -> list[Check]:
-    """Run every check; none changes anything but an empty database, which is created."""
+    """Run every check. None changes anything."""
     looks: list[tuple[str, Callable[[Settings], Awaitable[str]]]] = [
         ("python", _python),
         ("settings", _settings),
         ("catalogue", _catalogue),
-        ("encoder and router", _router),
-        ("store", _store),
+        ("registry", doctor_storage.registry),
+        ("encoder and router", doctor_storage.router),
+        ("store", doctor_storage.database),
+        ("spool", doctor_storage.spool),
+        ("disk", doctor_storage.disk),
+        ("metrics", doctor_storage.metrics_folder),
         ("keys", _keys),
         ("port", _port),
         ("agents", _agents),
-        ("lm", _lm),
+        ("lm", language_model),
     ]
     return [await _look(name, look, settings) for name, look in looks]
 
@@ -100,30 +103,6 @@ async def _catalogue(settings: Settings) -> str:
     return f"{len(catalog.intents)} intents, {len(catalog.agents)} agents"
 
 
-async def _router(settings: Settings) -> str:
-    encoder = await asyncio.to_thread(Encoder, settings.encoder)
-    source = RouterSource(settings.mlflow_uri, encoder)
-    await asyncio.to_thread(look, settings.mlflow_uri, CHAMPION_NOTE)
-    router = await asyncio.to_thread(source.load_noted)
-    if router is None:
-        raise ConfigurationError(source.noted().problem or NO_CHAMPION)
-    catalog, fitted = load_catalog(settings.catalog), router.student.practised
-    check_labels(router, catalog)
-    described = without_examples(catalog.intent, fitted)
-    note = f". {say_described_only(described)}" if described else ""
-    return f"router version {router.version}, fitted on requests for {len(fitted)} intents{note}"
-
-
-async def _store(settings: Settings) -> str:
-    store = SqlStore(settings.database_url)
-    try:
-        await store.open()
-        await store.ping()
-    finally:
-        await store.close()
-    return "the database answers"
-
-
 async def _keys(settings: Settings) -> str:
     configured = Keys.parse(settings.api_keys.get_secret_value() if settings.api_keys else None)
     stored = await asyncio.to_thread(_stored_keys, settings)
@@ -150,8 +129,13 @@ def _stored_keys(settings: Settings) -> list[ApiKey]:
         require_there(url)
     except StoreUnavailable:
         return []
-    with opened(url) as engine:
-        return list(key_rows.read(engine).values())
+    engine = connect(url, LOCK_SECONDS)
+    try:
+        return list(key_rows.read(engine).values()) if sa.inspect(engine).has_table("api_key") else []
+    except SQLAlchemyError as exc:
+        raise unusable(exc) from exc
+    finally:
+        engine.dispose()
 
 
 async def _port(settings: Settings) -> str:
@@ -175,24 +159,9 @@ async def _pointsman_answers(settings: Settings) -> bool:
 
 async def _agents(settings: Settings) -> str:
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
-    origins = [(f"{url.scheme}://{url.host}:{url.port}", agent.builtin) for agent in catalog.agents for url in agent.urls]
-    down = []
-    async with httpx.AsyncClient(timeout=REACH_SECONDS, trust_env=False) as client:
-        for origin in sorted({origin for origin, _ in origins}):
-            try:
-                await client.get(origin)
-            except httpx.TransportError:
-                down.append(origin)
+    addresses, down = await ask_addresses(catalog)
     if down:
-        startable = any(builtin and origin in down for origin, builtin in origins)
-        advice = " Start the built-in agents with: pointsman agents" if startable else ""
+        builtin = {f"{url.scheme}://{url.host}:{url.port}" for agent in catalog.agents if agent.builtin for url in agent.urls}
+        advice = " Start the built-in agents with: pointsman agents" if builtin & set(down) else ""
         raise ConfigurationError(f"{', '.join(down)} cannot be reached.{advice}")
-    return f"{len({origin for origin, _ in origins})} address(es) answer"
-
-
-async def _lm(settings: Settings) -> str:
-    if settings.lm is None:
-        return "none configured (POINTSMAN_LM); rules, student and safe default answer"
-    if settings.lm.partition("/")[0] == "local" and not settings.lm_gguf.is_file():
-        raise ConfigurationError(f"POINTSMAN_LM={settings.lm} needs {settings.lm_gguf}. Fetch it with: make lm")
-    return settings.lm
+    return f"{addresses} address(es) answer"

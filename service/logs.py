@@ -1,14 +1,21 @@
-"""Structured logs: one JSON line per event on standard error, one per request. User text is never logged above DEBUG."""
+"""Structured logs: one JSON line per event on standard error, one per request. User text is never logged above DEBUG.
+
+A request that was committed has the line `request`, which tells how it was decided; every other one the line `response`; probes none.
+"""
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from service.ports import Event, RequestDone
 
 _WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)  # a frame's locals hold user text
-
+_SERVER_ERROR = 500
 EXTRA = ("agent", "reason")  # what the standard library's events may carry beside their text
 
 
@@ -27,6 +34,7 @@ def configure_logs(level: str) -> None:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS),
+                *(() if level == "DEBUG" else (_without_messages,)),
                 structlog.processors.JSONRenderer(),
             ],
         )
@@ -44,6 +52,54 @@ def configure_logs(level: str) -> None:
     )
 
 
+def _without_messages(_: structlog.types.WrappedLogger, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """Take out what exceptions say, which can be user text: a parser quotes what it cannot read. Type and place stay."""
+    for raised in _each(event.get("exception") or []):
+        raised["exc_value"], raised["exc_notes"], raised["syntax_error"] = "told at the log level DEBUG", [], None
+    return event
+
+
+def _each(raised: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Go through exceptions, their causes, and those of groups."""
+    for one in raised:
+        yield one
+        for group in one["exceptions"]:
+            yield from _each(group)
+
+
+@dataclass(slots=True)
+class Line:
+    """Whether the request that is being answered has its line in the log already."""
+
+    written: bool = False
+
+
+_LINE: ContextVar[Line] = ContextVar("line")
+
+
+def begin_line() -> Line:
+    """Begin a request that is to have one line, in this context and those that are copied from it."""
+    line = Line()
+    _LINE.set(line)
+    return line
+
+
+def end_line(line: Line, *, request_id: str, method: str, route: str, status: int, code: str | None, seconds: float) -> None:
+    """Write the line of a request that has none yet; status 0: the caller left before there was an answer."""
+    if line.written:
+        return
+    log = structlog.stdlib.get_logger("pointsman.request")
+    (log.warning if status >= _SERVER_ERROR else log.info)(
+        "response",
+        request_id=request_id,
+        method=method,
+        route=route,
+        status=status or None,
+        code=code if status else "client_left",
+        seconds=round(seconds, 4),
+    )
+
+
 class RequestLog:
     """Writes one line per committed request."""
 
@@ -55,6 +111,7 @@ class RequestLog:
         if not isinstance(event, RequestDone):
             return
         decision, output = event.receipt.decision, event.receipt.output
+        _LINE.get(Line()).written = True
         self._log.info(
             "request",
             decision_id=str(decision.decision_id),

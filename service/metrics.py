@@ -59,6 +59,7 @@ class Live:
         spool: what waits for the database.
         router_made: when that router was made, as far as it tells.
         given_back: how many intents its student leaves to the LM.
+        registry_asked: when the registry of router versions last answered (Unix time), or None.
     """
 
     router_version: str | None = None
@@ -68,6 +69,7 @@ class Live:
     spool: Spool = field(default_factory=Spool)
     router_made: datetime | None = None
     given_back: int = 0
+    registry_asked: float | None = None
 
 
 class Metrics:
@@ -123,6 +125,7 @@ class Metrics:
         self._spooled = self._gauge("spooled", "Decisions in the spool: the database is away, or they are being handed over.", "livemax")
         self._refused = self._gauge("spool_refused", "Those of them that the database has refused; they stay in the spool.", "livemax")
         self._most = self._gauge("spool_limit", "How many the spool can hold; 0 where there is none.", "livemax")
+        self._asked = self._gauge("registry_asked_seconds", "When the registry of router versions last answered (Unix time).", "livemax")
 
     def notice(self, event: Event) -> None:
         """Record one event."""
@@ -169,6 +172,7 @@ class Metrics:
                 self._breaker.labels(agent, one.value).set(float(one is state))
         self._made.set(live.router_made.timestamp() if live.router_made is not None else 0.0)
         self._given_back.set(live.given_back)
+        self._asked.set(live.registry_asked or 0.0)
         for size, value in ((self._spooled, live.spool.held), (self._refused, live.spool.refused), (self._most, live.spool.most)):
             size.set(value)
         for gauge, counts in ((self._under_way, live.under_way), (self._waiting, live.waiting)):

@@ -81,8 +81,8 @@ class Store(Protocol):
         """Merge feedback into the decision's signal and recompute its reward; None when the tenant has no such decision."""
         ...
 
-    async def ping(self) -> None:
-        """Return when the store answers.
+    async def ping(self) -> str | None:
+        """Return when the store would take a commit; what an operator should know of it, if there is anything.
 
         Raises:
             StoreUnavailable: it does not.

@@ -10,6 +10,8 @@ from service.errors import ConfigurationError
 from service.listening import is_loopback
 
 STATE = Path("var")
+SPOOL = STATE / "spool.db"
+KEYS_NOTE = STATE / "keys.json"
 
 
 class Settings(BaseSettings):

@@ -8,15 +8,29 @@ import tempfile
 from typing import Any, TypedDict
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
 
 from service.connections import Connection
+from service.errors import ConfigurationError
 from service.listening import require_free_port
+from service.logs import configure_logs
 from service.metrics import SHARED
 from service.settings import Settings
 
 GRACE_SECONDS = 20  # less than the 30 s that Kubernetes waits
 PATIENCE_SECONDS = 30  # for a sign of life of a worker process; a machine may be busy, and to kill the worker breaks all that it answers
 KEEP_ALIVE_SECONDS = 75  # more than the 60 s of the usual proxies: whoever closes first must be the one who sends
+
+
+class Watchers(Multiprocess):
+    """Watches over the worker processes, and stops listening when they do: what nobody accepts must be refused at once, not reset later."""
+
+    def terminate_all(self) -> None:
+        """Let go of the port, and tell each process to end."""
+        for one in self.sockets:
+            one.close()
+        super().terminate_all()
 
 
 class _Serving(TypedDict):
@@ -46,10 +60,17 @@ def serve_together(settings: Settings, workers: int) -> None:
     """Serve by several processes until Ctrl-C; one that dies is replaced.
 
     Raises:
-        ConfigurationError: the port is taken.
+        ConfigurationError: the port is taken, or a process cannot start.
     """
+    configure_logs(settings.log_level)  # of the process that watches over the others
     require_free_port(settings.host, settings.port, "Set POINTSMAN_PORT to another port.")
     os.environ |= {"POINTSMAN_HOST": settings.host, "POINTSMAN_PORT": str(settings.port)}  # which the processes read their settings from
     with tempfile.TemporaryDirectory(prefix="pointsman-metrics-") as folder:
         os.environ[SHARED] = folder
-        uvicorn.run("service.api.app:create_app", factory=True, host=settings.host, port=settings.port, workers=workers, **SERVING)
+        config = uvicorn.Config(
+            "service.api.app:create_app", factory=True, host=settings.host, port=settings.port, workers=workers, **SERVING
+        )
+        watchers = Watchers(config, sockets=[config.bind_socket()])
+        watchers.run()
+    if any(process.exitcode == STARTUP_FAILURE for process in watchers.processes):
+        raise ConfigurationError("A worker process could not start; why is said above.")

@@ -1,4 +1,4 @@
-"""Asks the registry now and then which versions it names, and notes it for the services of this machine: `python -m ... MARGIN`.
+"""Asks the registry now and then which versions it names, and notes it for the services of this machine: `python -m ... MARGIN LOG_LEVEL`.
 
 A process of its own: MLflow takes seconds and 200 MB to import, and asking it disturbs requests. It ends with the service that started it
 (its standard input is closed then). Of several in one working folder only one asks; the others wait to take its place. It also watches what
@@ -6,6 +6,7 @@ comes of a canary and of a new champion, and stops or takes back what is proven 
 """
 
 import fcntl
+import logging
 import os
 import sys
 import threading
@@ -17,6 +18,7 @@ from service.adapters.region_log import RegionLog
 from service.adapters.registry_rollback import REGISTRY
 from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import (
+    ASKED,
     CANDIDATE_NOTE,
     CHAMPION_NOTE,
     NO_CHAMPION,
@@ -30,10 +32,12 @@ from service.adapters.router_source import (
     remember,
 )
 from service.errors import ConfigurationError, StoreUnavailable
+from service.logs import configure_logs
 from service.ports import NotedCandidate
 from service.programs import Stage
 from signatures.artifact import damage_of
 
+log = logging.getLogger("pointsman.registry")
 ASK_SECONDS = 3.0
 GUARD_SECONDS = 10.0
 CLOSELY = 20  # looks, of which one also checks the copy on this machine
@@ -43,12 +47,17 @@ DATABASE = "POINTSMAN_WATCHED_DATABASE"  # the environment variable that says wh
 def watch(uri: str, database: str, margin: float) -> None:
     """Watch until the process is ended."""
     CHAMPION_NOTE.parent.mkdir(parents=True, exist_ok=True)
-    guarded, turn = 0.0, 0
+    guarded, turn, silent = 0.0, 0, False
     with CHAMPION_NOTE.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         while True:
-            look(uri, closely=turn % CLOSELY == 0)
+            problem = look(uri, closely=turn % CLOSELY == 0)
             turn += 1
+            if problem is None:
+                ASKED.touch()
+            if (problem is not None) != silent:
+                silent = not silent
+                log.warning("registry_away: the version that served last goes on (%s)" if silent else "registry_back%s", problem or "")
             look_at_candidate(uri)
             look_at_regions(uri, database)
             if time.monotonic() - guarded >= GUARD_SECONDS:
@@ -57,8 +66,12 @@ def watch(uri: str, database: str, margin: float) -> None:
             time.sleep(ASK_SECONDS)
 
 
-def look(uri: str, note: Path = CHAMPION_NOTE, *, closely: bool = True) -> None:
-    """Ask for the champion once, and note a change; `closely`: and have it fetched again when the copy here is damaged."""
+def look(uri: str, note: Path = CHAMPION_NOTE, *, closely: bool = True) -> str | None:
+    """Ask for the champion once, and note a change; `closely`: and have it fetched again when the copy here is damaged.
+
+    Returns:
+        Why it could not be asked or noted; None where it could.
+    """
     from service.adapters.mlflow_registry import MlflowRegistry
 
     try:
@@ -74,7 +87,9 @@ def look(uri: str, note: Path = CHAMPION_NOTE, *, closely: bool = True) -> None:
         try:
             note_problem(uri, str(exc), note)
         except OSError as unwritten:
-            print(f"champion_not_noted: {unwritten}", file=sys.stderr, flush=True)  # noqa: T201  # this process has no other log
+            log.warning("champion_not_noted: %s", unwritten)
+        return str(exc)
+    return None
 
 
 def look_at_candidate(uri: str, note: Path = CANDIDATE_NOTE) -> None:
@@ -89,7 +104,7 @@ def look_at_candidate(uri: str, note: Path = CANDIDATE_NOTE) -> None:
             version = registry.version(wanted.version) if wanted is not None else None
             note_candidate(uri, version, wanted.stage if wanted else Stage.SHADOW, wanted.share if wanted else 0.0, note)
     except (ConfigurationError, OSError, ValueError) as exc:
-        print(f"candidate_not_noted: {exc}", file=sys.stderr, flush=True)  # noqa: T201  # this process has no other log
+        log.warning("candidate_not_noted: %s", exc)
 
 
 def look_at_regions(uri: str, database: str, note: Path = REGIONS_NOTE) -> None:
@@ -100,7 +115,7 @@ def look_at_regions(uri: str, database: str, note: Path = REGIONS_NOTE) -> None:
     try:
         given_back = frozenset(RegionLog(database).given_back(champion.number))
     except StoreUnavailable as exc:
-        print(f"regions_not_noted: {exc}", file=sys.stderr, flush=True)  # noqa: T201  # as above
+        log.warning("regions_not_noted: %s", exc)
         return
     if given_back != read_given_back(uri, champion.number, note):
         note_given_back(uri, champion.number, given_back, note)
@@ -125,7 +140,7 @@ def guard(uri: str, database: str, margin: float) -> None:
         except Exception as exc:  # noqa: BLE001  # a version that was tampered with, say: what this process is for goes on
             line = f"not_guarded: {type(exc).__name__}"
         if line is not None:
-            print(line, file=sys.stderr, flush=True)  # noqa: T201  # as above
+            log.warning("%s", line)
 
 
 def _end_with_the_service() -> None:
@@ -134,5 +149,6 @@ def _end_with_the_service() -> None:
 
 
 if __name__ == "__main__":
+    configure_logs(sys.argv[2])
     threading.Thread(target=_end_with_the_service, daemon=True).start()
     watch(os.environ[REGISTRY], os.environ[DATABASE], float(sys.argv[1]))

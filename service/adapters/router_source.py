@@ -28,6 +28,7 @@ from signatures.artifact import STUDENT, ArtifactError, read_version
 log = logging.getLogger(__name__)
 LAST_GOOD = STATE / "router" / "last_good.json"
 CHAMPION_NOTE = STATE / "router" / "champion.json"
+ASKED = STATE / "router" / "asked"  # its time is when the registry last answered
 CANDIDATE_NOTE = STATE / "router" / "candidate.json"
 REGIONS_NOTE = STATE / "router" / "regions.json"
 REHEARSAL_TOLERANCE = 0.02  # by which a probability may differ on another processor
@@ -114,6 +115,14 @@ class RouterSource:
                 read = f"it reads text {place} of its manifest's rehearsal as {label} ({probability:.2f}), not as {rehearsed.label}"
                 raise ConfigurationError(f"Router version {version.number} cannot be served: {read} ({rehearsed.probability:.2f}).")
         return Router(version.number, student, policy, dict[str, JsonValue](content.programs), content.manifest.made_at)
+
+
+def last_asked() -> float | None:
+    """Return when the registry last answered (Unix time); None: not since there is this folder."""
+    try:
+        return ASKED.stat().st_mtime
+    except OSError:
+        return None
 
 
 def recall(uri: str, path: Path = LAST_GOOD) -> RegisteredVersion | None:

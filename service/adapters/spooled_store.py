@@ -146,13 +146,21 @@ class SpooledStore:
         """Add to what was asked in a day, by key; only the database does."""
         return await self._main.count_questions(day, asked)
 
-    async def ping(self) -> None:
-        """Return when a commit would be taken now, by the database or by the spool."""
+    async def ping(self) -> str | None:
+        """Return when a commit would be taken now, by the database or by the spool, and say what is in the spool."""
         if not self._away:
             with suppress(Away):
-                return await self._reach(self._main.ping())
+                await self._reach(self._main.ping())
+                return self._said_of_spool()
         self._require_room()
-        return await self._spool.ping()
+        await self._spool.ping()
+        return f"The database is away; decisions are kept in the spool on this machine's disk ({self.spooled} of at most {self._most})."
+
+    def _said_of_spool(self) -> str | None:
+        if not self.spooled:
+            return None
+        refused = f"; {len(self._refused)} of them it refuses (log: spooled_decision_refused)" if self._refused else ""
+        return f"{self.spooled} decisions in the spool wait to be handed over to the database{refused}."
 
     def _require_room(self) -> None:
         if self.spooled >= self._most:

@@ -50,12 +50,12 @@ def normalise(address: str) -> URL:
 
 def open_engine(url: URL, lock_seconds: float) -> Engine:
     """Connect, and create or migrate the schema where needed; `lock_seconds` is how long to wait for another process's lock."""
-    engine = _connect(url, lock_seconds)
+    engine = connect(url, lock_seconds)
     try:
         with engine.connect() as connection:
             version = current(connection)
         if version != HEAD:
-            patient = _connect(url, MIGRATION_SECONDS)
+            patient = connect(url, MIGRATION_SECONDS)
             try:
                 upgrade(writer(patient))
             finally:
@@ -66,7 +66,8 @@ def open_engine(url: URL, lock_seconds: float) -> Engine:
     return engine
 
 
-def _connect(url: URL, lock_seconds: float) -> Engine:
+def connect(url: URL, lock_seconds: float) -> Engine:
+    """Return an engine that waits so long for another process's lock. It makes a SQLite file, and changes nothing in a database."""
     shared: dict[str, Any] = {
         "hide_parameters": True,  # user text stays out of error messages
         "json_serializer": lambda value: to_json(value, inf_nan_mode="null").decode(),
@@ -130,8 +131,9 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def unusable(exc: Exception) -> StoreUnavailable:
-    """Return the error to raise for what a database said, without the statement and its values: they hold what users wrote."""
-    return StoreUnavailable(f"The store cannot be used: {exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc}")
+    """Return the error to raise for what a database said, without statement, values and details: they hold what users wrote."""
+    said = str(exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc)
+    return StoreUnavailable(f"The store cannot be used: {said.partition(chr(10))[0]}")  # PostgreSQL quotes a row in a further line
 
 
 def require_there(url: URL) -> None:

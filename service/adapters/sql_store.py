@@ -46,11 +46,11 @@ class Refused(StoreUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A receipt as it was read, or None where it cannot be, and when it was last changed before."""
+    """A receipt as it was read, and when it was last changed before; None where it cannot be read."""
 
     decision_id: UUID
     receipt: Receipt | None
-    updated_at: datetime
+    updated_at: datetime | None
 
 
 class SqlStore:
@@ -162,7 +162,7 @@ class SqlStore:
         await self._ask(self._writes, _remove, self._require_engine(), kept)
 
     async def ping(self) -> None:
-        """Return when the database would take a commit now; changes nothing and touches no disk."""
+        """Return when the database would take a commit now; changes nothing and touches no disk. There is nothing to say of it."""
         await self._ask(self._writes, _ping, self._require_engine())
 
     def _require_engine(self) -> Engine:
@@ -283,20 +283,20 @@ def _count(engine: Engine) -> int:
 
 
 def _oldest(engine: Engine, most: int, after: UUID | None) -> list[Kept]:
-    wanted = select(Decision, Signal).join(Signal).order_by(Decision.decision_id).limit(most)
+    wanted = select(Decision.decision_id).join(Signal).order_by(Decision.decision_id).limit(most)
     if after is not None:
         wanted = wanted.where(Decision.decision_id > str(after))
     with Session(engine) as session:
-        return [
-            Kept(UUID(decision.decision_id), _readable(decision, signal), signal.updated_at) for decision, signal in session.exec(wanted)
-        ]
+        return [_kept(session, decision_id) for decision_id in session.exec(wanted).all()]
 
 
-def _readable(decision: Decision, signal: Signal) -> Receipt | None:
+def _kept(session: Session, decision_id: str) -> Kept:
+    """Read one row by itself: one that is damaged must not keep the others of its batch from being read."""
     try:
-        return receipt_from(decision, signal)
-    except ValueError:
-        return None
+        decision, signal = session.exec(select(Decision, Signal).join(Signal).where(Decision.decision_id == decision_id)).one()
+        return Kept(UUID(decision_id), receipt_from(decision, signal), signal.updated_at)
+    except ValueError:  # damaged JSON or date, or of another version of the contracts
+        return Kept(UUID(decision_id), None, None)
 
 
 def _remove(engine: Engine, kept: Kept) -> None:

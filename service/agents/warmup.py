@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -37,6 +38,7 @@ class WarmUp:
         return self._thread.is_alive()
 
     def _run(self) -> None:
+        started = time.monotonic()
         for name in AGENTS:
             if self._stopped.is_set():
                 return
@@ -47,6 +49,7 @@ class WarmUp:
                 continue
             if not AGENTS[name].has_effect:
                 run_agent(name, _trial(name))
+        logger.info("agents_warm agents=%d seconds=%.1f", len(AGENTS), time.monotonic() - started)
 
 
 def _trial(name: str) -> AgentDispatch:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Iterable
 from contextlib import nullcontext
 from math import isfinite
@@ -14,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.problems import describe, respond
 from service.errors import BodyTimeout, BodyTooLarge, InvalidInput, PointsmanError, ShuttingDown, UnsupportedMediaType
+from service.logs import begin_line, end_line
 from service.ports import Responded
 from service.tracing import name_request, request_span
 
@@ -78,7 +80,7 @@ class RequestId:
 
 
 class Watched:
-    """Opens the request's span, inside the caller's trace where it sends one, and tells the metrics of every answer.
+    """Opens the request's span, inside the caller's trace where it sends one, and tells metrics and log of every answer.
 
     A stream that ends in a problem counts as that problem, though its status line says 200.
     """
@@ -91,7 +93,7 @@ class Watched:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, problem = 0, b""
+        status, problem, line, started = 0, b"", begin_line(), time.monotonic()
 
         async def watched(message: Message) -> None:
             nonlocal status, problem
@@ -105,19 +107,22 @@ class Watched:
         with request_span(scope["headers"]) if scope["path"] not in PROBES else nullcontext() as told:
             try:
                 await self._app(scope, receive, watched)
-                code = _code_of(problem)
             except Exception:  # it is answered further out, as what nobody foresaw
                 status, code = status or 500, str(PointsmanError.code)
                 raise
             finally:
+                code = code or _code_of(problem)
+                route = getattr(scope.get("route"), "path", "none")  # nobody makes up series by asking for what is not there
+                method = scope["method"] if scope["method"] in _METHODS else "other"
                 if status:
                     if (last := scope["state"].get(STREAM_PROBLEM)) is not None:  # it said 200 before it knew
                         status, code = last.status, last.code
-                    route = getattr(scope.get("route"), "path", "none")  # nobody makes up series by asking for what is not there
-                    method = scope["method"] if scope["method"] in _METHODS else "other"
                     scope["state"]["services"].metrics.notice(Responded(method, route, status, code))
                     if told is not None:
                         name_request(told, method, route, status)
+                if scope["path"] not in PROBES:
+                    request_id, seconds = scope["state"]["request_id"], time.monotonic() - started
+                    end_line(line, request_id=request_id, method=method, route=route, status=status, code=code, seconds=seconds)
 
 
 class JsonBodies:

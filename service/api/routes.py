@@ -204,11 +204,9 @@ async def readyz(services: ServicesDep) -> Response:
     """Say whether the service can answer as configured, and which rungs of the cascade are in use."""
     try:
         async with asyncio.timeout(READY_SECONDS):
-            await services.store.ping()
-        store = "ok"
+            readiness = services.readiness("ok", await services.store.ping())
     except (PointsmanError, TimeoutError) as exc:
-        store = str(exc) or "does not answer"
-    readiness = services.readiness(store)
+        readiness = services.readiness(str(exc) or "does not answer")
     return JSONResponse(readiness.model_dump(mode="json"), 200 if readiness.ready else 503)
 
 

@@ -74,11 +74,15 @@ class Encoder:
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOWER)
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOWER)
+            self._tokenizer = Tokenizer.from_file(str(tokenizer))
+        except Exception as exc:  # both libraries raise classes of their own that have nothing in common
+            where = folder or "the packaged encoder"
+            raise ConfigurationError(f"The encoder cannot be read: {where} ({type(exc).__name__}). Is its file whole?") from exc
         self._threads = threads
         self._inputs = [i.name for i in self._session.get_inputs()]
         self._layers = [o.name for o in self._session.get_outputs() if o.name == MIDDLE_LAYER or len(o.shape) == 3]
-        self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._remembered: OrderedDict[str, Encoding] = OrderedDict()

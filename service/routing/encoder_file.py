@@ -31,16 +31,22 @@ log = logging.getLogger(__name__)
 
 
 def served_model(cache: Path = CACHE) -> bytes:
-    """Return the model, from the cache or made anew; a cache that cannot be written costs some seconds at each start."""
+    """Return the model, from the cache or made anew where that is damaged; one that cannot be written costs some seconds at each start."""
     path = cache / f"{NAME}-{GRAPH}.onnx"
+    digest = path.with_suffix(".sha256")
     if path.is_file():
-        return path.read_bytes()
+        kept = path.read_bytes()
+        if digest.is_file() and digest.read_text(errors="replace") == hashlib.sha256(kept).hexdigest():
+            return kept
+        log.warning("encoder_made_anew", extra={"reason": f"{path} is not what was written there"})
     model = quantize(rebuild(_unfold(packaged_model()), MIDDLE, MIDDLE_LAYER), TOKENIZER_FILE)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         partial = cache / f"{NAME}.{os.getpid()}.partial"
         partial.write_bytes(model)
         partial.replace(path)
+        partial.write_text(hashlib.sha256(model).hexdigest())
+        partial.replace(digest)
     except OSError as exc:
         log.warning("encoder_not_kept", extra={"reason": str(exc)})
     return model

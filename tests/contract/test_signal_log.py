@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from typer.testing import CliRunner
 
+from optimizers import signals_cli
 from optimizers.signals_cli import app
 from service.adapters import signal_log
 from service.adapters.signal_log import COLUMNS, Deleted, SignalLog
@@ -106,6 +107,26 @@ async def test_neither_or_both_names_are_refused(url: str) -> None:
         SignalLog(url).delete(tenant="acme")
     with pytest.raises(ValueError, match="either"):
         SignalLog(url).delete(tenant="acme", user_id="u-17", session_id="s-1")
+
+
+async def test_what_waits_in_the_spool_is_deleted_too(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be back in the database a second after it was said to be deleted."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POINTSMAN_DATABASE_URL", url)
+    monkeypatch.setattr(signals_cli, "HANDED_OVER_SECONDS", 0.0)
+    spool = SqlStore("sqlite:///var/spool.db")
+    await spool.open()
+    for receipt in (of("u-17", "s-9", 5), of("u-18", "s-9", 5)):
+        await spool.commit(receipt)
+
+    done = CliRunner().invoke(app, ["delete", "--user", "u-17", "--tenant", "acme"])
+    left = await spool.count()
+    await spool.close()
+
+    assert done.exit_code == 0
+    assert "Deleted: 3 decisions" in done.output
+    assert left == 1
+    assert {row["user_id"] for batch in SignalLog(url).batches(tenant="acme") for row in batch.to_pylist()} == {"u-18", "u-19"}
 
 
 async def test_signals_are_exported_without_personal_data(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

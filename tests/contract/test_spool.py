@@ -71,13 +71,17 @@ async def test_what_is_acknowledged_while_the_database_is_away_gets_there(crashi
         told = await store.add_feedback("acme", Feedback(decision_id=during[2].decision_id, user_satisfaction=2.0))
         with pytest.raises(StoreUnavailable):
             await store.by_decision("acme", before[0].decision_id)
-        await store.ping()
+        said = await store.ping()
         crashing.start()
         await drained(store)
+        said_later = await store.ping()
         after = [await store.commit(a_receipt())]
         kept = await store.by_decision("acme", before[0].decision_id)
 
     rows = stored(address)
+    assert said is not None
+    assert said.startswith("The database is away; decisions are kept in the spool")
+    assert said_later is None
     assert held >= 43  # one that comes during a count may be counted twice
     assert set(rows) == {str(r.decision_id) for r in [*before, *during, *later, *after]}
     assert rows[str(during[2].decision_id)] == 2.0
@@ -232,25 +236,35 @@ async def test_one_row_that_the_database_refuses_holds_no_other(tmp_path: Path) 
     assert left == bad
 
 
-async def test_a_row_that_cannot_be_read_holds_no_other(tmp_path: Path) -> None:
-    """Such as one of another version of the contracts, or a damaged one: it stays where it is, and the log says which it is."""
+DAMAGES = {
+    "of another version": "UPDATE decision SET request = '{}' WHERE decision_id = ?",
+    "no JSON": """UPDATE decision SET output = '{"a": ' WHERE decision_id = ?""",
+    "no JSON in the signal": "UPDATE signal SET agents_selected = 'x' WHERE decision_id = ?",
+    "no instant": "UPDATE signal SET updated_at = 'yesterday' WHERE decision_id = ?",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+async def test_a_row_that_cannot_be_read_holds_no_other(tmp_path: Path, damage: str) -> None:
+    """It stays where it is, the log says which it is, and `/readyz` that there is one."""
     spool, main = SqlStore(f"sqlite:///{tmp_path}/spool.db"), SqlStore(f"sqlite:///{tmp_path}/main.db")
     await spool.open()
     damaged, *whole = [await spool.commit(a_receipt()) for _ in range(3)]
     with sqlite3.connect(tmp_path / "spool.db") as connection:
-        connection.execute("UPDATE decision SET request = '{}' WHERE decision_id = ?", (str(damaged.decision_id),))
+        connection.execute(damage, (str(damaged.decision_id),))
     connection.close()
     store = SpooledStore(main, spool, most=10)
     await store.open()
     try:
         await drained(store, left=1)
         found = [await main.by_decision("acme", one.decision_id) for one in whole]
-        left = await spool.count()
+        left, said = await spool.count(), await store.ping()
     finally:
         await store.close()
 
     assert found == whole
     assert left == 1
+    assert said == "1 decisions in the spool wait to be handed over to the database; 1 of them it refuses (log: spooled_decision_refused)."
 
 
 async def test_what_one_process_spooled_another_finds(tmp_path: Path) -> None:

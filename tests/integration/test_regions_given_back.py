@@ -150,7 +150,7 @@ def test_the_guard_downloads_nothing_that_is_noted(uri: str, log: RegionLog, mon
 
 
 def test_a_version_that_was_altered_ends_neither_the_guard_nor_its_other_steps(
-    uri: str, log: RegionLog, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    uri: str, log: RegionLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The process also follows promotions that are made elsewhere."""
     look(uri)
@@ -159,7 +159,7 @@ def test_a_version_that_was_altered_ends_neither_the_guard_nor_its_other_steps(
 
     guard(uri, f"sqlite:///{Path.cwd()}/store.db", 0.0)
 
-    assert capsys.readouterr().err.splitlines() == ["not_guarded: ArtifactError"]
+    assert caplog.messages == ["not_guarded: ArtifactError"]
 
 
 def altered(folder: Path) -> None:

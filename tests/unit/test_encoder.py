@@ -184,7 +184,22 @@ def test_the_served_model_is_made_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     assert (first, second, unkept) == (b"made", b"made", b"made")
     assert len(made) == 2
-    assert [p.name for p in (tmp_path / "cache").iterdir()] == [f"{encoder_file.NAME}-{encoder_file.GRAPH}.onnx"]
+    kept = f"{encoder_file.NAME}-{encoder_file.GRAPH}"
+    assert {p.name for p in (tmp_path / "cache").iterdir()} == {f"{kept}.onnx", f"{kept}.sha256"}
+
+
+def test_a_damaged_cache_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """As after a disk that was full, or a bit that flipped: the service starts as ever, a little later."""
+    monkeypatch.setattr(encoder_file, "quantize", lambda model, tokenizer: b"made")
+    encoder_file.served_model(tmp_path)
+    (kept,) = tmp_path.glob("*.onnx")
+    kept.write_bytes(b"mad")
+
+    found, caplog_then = encoder_file.served_model(tmp_path), list(caplog.messages)
+    again = encoder_file.served_model(tmp_path)
+
+    assert (found, again, kept.read_bytes()) == (b"made", b"made", b"made")
+    assert caplog_then == caplog.messages == ["encoder_made_anew"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("MODEL_SHA256", "0" * 64), ("MODEL_PACKAGE", "no_such_package")])
