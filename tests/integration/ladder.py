@@ -7,8 +7,8 @@ is cut.
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,7 @@ class Door:
         self._leads_to, self.port = leads_to, 0
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._leading: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Let connections through."""
@@ -86,8 +87,13 @@ class Door:
             self._server = None
             for writer in list(self._open):
                 writer.transport.abort()
+            await asyncio.gather(*self._leading, return_exceptions=True)
 
     async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._leading.add(task)
+            task.add_done_callback(self._leading.discard)
         try:
             there = await asyncio.open_connection("127.0.0.1", self._leads_to)
         except OSError:
@@ -187,16 +193,6 @@ async def measured(client: httpx.AsyncClient) -> dict[str, float]:
 async def registry_silence(client: httpx.AsyncClient) -> float:
     """Return for how many seconds the registry has not answered."""
     return time.time() - (await measured(client))["orchestrator_registry_asked_seconds"]
-
-
-@asynccontextmanager
-async def lm_server() -> AsyncIterator[int]:
-    """Serve the scripted LM on a free port."""
-    server = await asyncio.start_server(answer_as_lm, "127.0.0.1", 0)
-    try:
-        yield int(server.sockets[0].getsockname()[1])
-    finally:
-        server.close()
 
 
 def shown(response: httpx.Response) -> str:
