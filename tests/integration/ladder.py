@@ -87,6 +87,8 @@ class Door:
             self._server = None
             for writer in list(self._open):
                 writer.transport.abort()
+            for task in self._leading:
+                task.cancel()
             await asyncio.gather(*self._leading, return_exceptions=True)
 
     async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,18 +96,18 @@ class Door:
         if task is not None:
             self._leading.add(task)
             task.add_done_callback(self._leading.discard)
+        ends = [writer]
         try:
-            there = await asyncio.open_connection("127.0.0.1", self._leads_to)
+            from_there, to_there = await asyncio.open_connection("127.0.0.1", self._leads_to)
+            ends.append(to_there)
+            self._open.update(ends)
+            await asyncio.gather(_pass_on(reader, to_there), _pass_on(from_there, writer))
         except OSError:
-            writer.transport.abort()
-            return
-        self._open |= {writer, there[1]}
-        try:
-            await asyncio.gather(_pass_on(reader, there[1]), _pass_on(there[0], writer))
+            pass  # nobody is there
         finally:
-            self._open -= {writer, there[1]}
-            for one in (writer, there[1]):
-                one.close()
+            self._open.difference_update(ends)
+            for one in ends:
+                one.transport.abort()
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
