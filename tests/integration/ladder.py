@@ -7,8 +7,8 @@ is cut.
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,7 @@ class Door:
         self._leads_to, self.port = leads_to, 0
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._leading: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Let connections through."""
@@ -86,20 +87,27 @@ class Door:
             self._server = None
             for writer in list(self._open):
                 writer.transport.abort()
+            for task in self._leading:
+                task.cancel()
+            await asyncio.gather(*self._leading, return_exceptions=True)
 
     async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._leading.add(task)
+            task.add_done_callback(self._leading.discard)
+        ends = [writer]
         try:
-            there = await asyncio.open_connection("127.0.0.1", self._leads_to)
+            from_there, to_there = await asyncio.open_connection("127.0.0.1", self._leads_to)
+            ends.append(to_there)
+            self._open.update(ends)
+            await asyncio.gather(_pass_on(reader, to_there), _pass_on(from_there, writer))
         except OSError:
-            writer.transport.abort()
-            return
-        self._open |= {writer, there[1]}
-        try:
-            await asyncio.gather(_pass_on(reader, there[1]), _pass_on(there[0], writer))
+            pass  # nobody is there
         finally:
-            self._open -= {writer, there[1]}
-            for one in (writer, there[1]):
-                one.close()
+            self._open.difference_update(ends)
+            for one in ends:
+                one.transport.abort()
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -187,16 +195,6 @@ async def measured(client: httpx.AsyncClient) -> dict[str, float]:
 async def registry_silence(client: httpx.AsyncClient) -> float:
     """Return for how many seconds the registry has not answered."""
     return time.time() - (await measured(client))["orchestrator_registry_asked_seconds"]
-
-
-@asynccontextmanager
-async def lm_server() -> AsyncIterator[int]:
-    """Serve the scripted LM on a free port."""
-    server = await asyncio.start_server(answer_as_lm, "127.0.0.1", 0)
-    try:
-        yield int(server.sockets[0].getsockname()[1])
-    finally:
-        server.close()
 
 
 def shown(response: httpx.Response) -> str:

@@ -17,7 +17,8 @@ import pytest
 from tests.conftest import body
 from tests.contract.postgres import controlled, new_database
 from tests.integration.conftest import ROOT, Program, free_port
-from tests.integration.ladder import DEPENDENCIES, ONE, ORDER, Door, Ladder, Seen, lm_server, observe, page
+from tests.integration.ladder import DEPENDENCIES, ONE, ORDER, Door, Ladder, Seen, answer_as_lm, observe, page
+from tests.integration.test_lm_faults import served
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 States, Starts = dict[frozenset[str], Seen], dict[frozenset[str], str]
@@ -73,7 +74,7 @@ async def ladder(workplace: Path, agents: Program, tmp_path_factory: pytest.Temp
         mlflow, mlflow_port = start_mlflow(folder)
         blocking.callback(mlflow.wait)
         blocking.callback(mlflow.terminate)
-        behind = {"mlflow": mlflow_port, "lm": await stack.enter_async_context(lm_server())}
+        behind = {"mlflow": mlflow_port, "lm": httpx.URL(await stack.enter_async_context(served(answer_as_lm))).port or 0}
         behind |= dict.fromkeys(("agent", "agents"), httpx.URL(agents.url).port or 0)
         doors = {name: Door(port) for name, port in behind.items()}
         for door in doors.values():
