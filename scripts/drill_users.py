@@ -34,7 +34,9 @@ def main() -> int:
     if said.count < 1 or said.round < 1 or len(asked) < said.count:
         parser.error(f"there are {len(rows)} questions: --count and --round are at least 1, and --round times --count at most that")
     try:
-        with httpx.Client(base_url=said.url, timeout=60.0, trust_env=False) as client:
+        key = os.environ.get("POINTSMAN_KEY")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        with httpx.Client(base_url=said.url, timeout=60.0, trust_env=False, headers=headers) as client:
             _ask(client, asked)
     except (httpx.HTTPError, httpx.InvalidURL) as exc:
         print(f"{said.url}: {exc}. Is the service running? pointsman run", file=sys.stderr)  # noqa: T201  # a command's output
