@@ -328,7 +328,7 @@ async def _door(settings: Settings, keys: Keys, store: SqlStore | SpooledStore) 
         door = Door(keys, stored, tokens, limits)
         if not settings.on_loopback and stored.known and not door.locked:
             raise _open_to_all(settings)
-        stack.push_async_callback(limits.store)
+        stack.push_async_callback(limits.close)
         yield door
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from math import ceil
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage, Storage
@@ -22,10 +22,14 @@ from limits.storage import storage_from_string
 from service.contracts.caller import Caller
 from service.errors import PointsmanError, QuotaExceeded, RateLimited
 
+if TYPE_CHECKING:
+    from redis.asyncio import BlockingConnectionPool
+
 log = logging.getLogger(__name__)
 COUNT_SECONDS = 5.0
 PATIENCE = 0.2  # seconds that Redis may take to count a request
 AGAIN_SECONDS = 5.0  # after which Redis is tried again
+BOUNDS = {"max_connections": 32, "timeout": PATIENCE, "socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
 
 Usage = Mapping[str, int]
 Count = Callable[[date, Usage], Awaitable[Usage]]
@@ -60,9 +64,16 @@ class Limits:
     def __init__(self, rate: int | None = None, quota: int | None = None, shared: str | None = None, count: Count | None = None) -> None:
         self._rate, self._quota, self._count = rate, quota, count
         self._here = SlidingWindowCounterRateLimiter(MemoryStorage())
-        self._shared = SlidingWindowCounterRateLimiter(_open(shared)) if shared is not None else None
+        self._pool = _connect(shared) if shared is not None else None
+        self._shared = SlidingWindowCounterRateLimiter(_open(self._pool)) if self._pool is not None else None
         self._shared_from = 0.0
         self._today = _Day(_utc_day())
+
+    async def close(self) -> None:
+        """Count what has not been counted yet, and disconnect."""
+        await self.store()
+        if self._pool is not None:
+            await self._pool.disconnect()
 
     async def pass_request(self, caller: Caller) -> Left | None:
         """Count a request, and return what is left; None where there is no limit.
@@ -132,10 +143,15 @@ async def _pass(limiter: SlidingWindowCounterRateLimiter, most: int, key_id: str
     return left
 
 
-def _open(address: str) -> Storage:
-    options: dict[str, float | str | bool] = {"implementation": "redispy", "wrap_exceptions": True}
-    patience = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
-    return cast(Storage, storage_from_string(f"async+{address}", **options, **patience))  # its type leaves open which kind it is
+def _connect(address: str) -> "BlockingConnectionPool":
+    from redis.asyncio import BlockingConnectionPool  # a tenth of a second, for those who have a Redis
+
+    return BlockingConnectionPool.from_url(address, **BOUNDS)
+
+
+def _open(pool: "BlockingConnectionPool") -> Storage:
+    options: dict[str, Any] = {"implementation": "redispy", "wrap_exceptions": True, "connection_pool": pool}
+    return cast(Storage, storage_from_string("async+redis://", **options))  # its type leaves open which kind it is
 
 
 def _utc_day() -> date:

@@ -196,6 +196,7 @@ async def test_processes_share_a_rate_by_redis(redis: str) -> None:
     await wait_for_redis(one)
 
     passed = await sent(one, A, 3) + await sent(other, A, 3)
+    await asyncio.gather(one.close(), other.close())
 
     assert passed == 4
 
@@ -204,7 +205,10 @@ async def test_without_its_redis_a_process_counts_for_itself(caplog: pytest.LogC
     """The limit holds, nobody is refused for it, and the log says so once."""
     limits = Limits(rate=3, shared=f"redis://127.0.0.1:{free_port()}/0")
 
-    assert await sent(limits, A, 9) == 3
+    passed = await sent(limits, A, 9)
+    await limits.close()
+
+    assert passed == 3
     assert [r.message.partition(":")[0] for r in caplog.records] == ["limits_not_shared"]
 
 

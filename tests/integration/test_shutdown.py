@@ -52,7 +52,7 @@ async def half_sent(url: str, question: dict[str, Any], go_on: asyncio.Event | N
     text = json.dumps(question).encode()
     address = httpx.URL(url)
     reader, writer = await asyncio.open_connection(address.host, address.port)
-    head = f"POST /orchestrate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+    head = f"POST /orchestrate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
     writer.write(head.encode() + text[: len(text) // 2])
     await writer.drain()
     if go_on is not None:
