@@ -186,11 +186,13 @@ def router() -> list[Panel]:
     """Which router serves, since when, and whether new ones are taken."""
     age = recorded("namespace_job:orchestrator_router_age_seconds:max")
     since = f"time() - max by (instance) ({series('router_since_seconds')} > 0)"
+    silence = f"time() - max by (instance) ({series('registry_asked_seconds')} > 0)"
     return [
         graph("Instances by router version", [(total("router_version", "version"), "version {{version}}")], COUNT, stacked=True),
         graph("Reloads", [(f"sum by (outcome) (increase({series('router_reloads_total')}[1h]))", "{{outcome}}")], COUNT, "In an hour."),
         graph("Age of the router", [(age, "made"), (since, "serves on {{instance}}")], SECONDS),
         graph("Instances with a router", [(total("router_loaded", "job"), "{{job}}")], COUNT),
+        graph("Silence of the registry", [(silence, "{{instance}}")], SECONDS, "Since it last answered."),
     ]
 
 
