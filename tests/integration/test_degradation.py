@@ -108,7 +108,7 @@ def starts(tmp_path_factory: pytest.TempPathFactory) -> Starts:
         "lm": {"POINTSMAN_LM": "openai/any", "POINTSMAN_LM_API_BASE": f"http://127.0.0.1:{gone}/v1", "POINTSMAN_LM_API_KEY": "none"},
         "mlflow": {"POINTSMAN_MLFLOW_URI": f"http://127.0.0.1:{gone}"},
         "database": {"POINTSMAN_DATABASE_URL": f"postgresql://nobody@127.0.0.1:{gone}/none"},
-        "agent": {},
+        "agent": {"POINTSMAN_CATALOG": str(_catalog_without(folder / "catalog", gone))},
         "agents": {"POINTSMAN_AGENTS_BASE_URL": f"http://127.0.0.1:{gone}"},
     }
 
@@ -121,6 +121,16 @@ def starts(tmp_path_factory: pytest.TempPathFactory) -> Starts:
 
     found = {frozenset({"encoder"}): start({})}
     return found | {frozenset({"encoder", name}): start(names) for name, names in away.items()}
+
+
+def _catalog_without(folder: Path, closed: int) -> Path:
+    """Return the packaged catalogue in which nobody listens where one agent should."""
+    shutil.copytree(ROOT / "service" / "catalog", folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    text = (folder / "agents.yaml").read_text()
+    moved = text.replace("127.0.0.1:8101/agents/gap_analyzer", f"127.0.0.1:{closed}/agents/gap_analyzer")
+    assert moved != text
+    (folder / "agents.yaml").write_text(moved)
+    return folder
 
 
 async def test_every_dependency_is_taken_away_alone_and_in_pairs(seen: States, starts: Starts) -> None:
