@@ -175,7 +175,8 @@ async def test_a_registry_that_is_away_or_empty_is_told(office: Path) -> None:
 @pytest.mark.parametrize("damage", ["a file", "a fingerprint"])
 async def test_a_damaged_router_version_is_told(office: Path, damage: str) -> None:
     """A byte of the classifier, or a manifest for other signatures: neither is served."""
-    settings = Settings(catalog=office / "catalog")
+    address = f"sqlite:///{office}/mlruns/mlflow.db"  # MLflow keeps an engine for each address of a process, whatever its folder
+    settings = Settings(catalog=office / "catalog", mlflow_uri=address)
     healthy = await _look("router", doctor_storage.router, settings)
     champion = registry(office).champion()
     assert champion is not None
