@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from service.catalog.loader import PACKAGED
 from service.terminal import terminal
+from tests.programs import free_port as free_port
 
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 300.0
@@ -137,10 +138,3 @@ def wait_for(port: int) -> None:
                 return
         time.sleep(0.1)
     raise SystemExit(f"nothing listens on port {port}")
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

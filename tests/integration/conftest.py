@@ -15,6 +15,8 @@ import httpx
 import pytest
 from filelock import FileLock
 
+from tests.programs import free_port as free_port
+
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 90.0
 SPECIFIED = {  # the routing table's primary agents
@@ -31,13 +33,6 @@ SPECIFIED = {  # the routing table's primary agents
     "feature_analysis": "feature_analyzer",
     "model_deploy": "model_deployer",
 }
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
