@@ -4,6 +4,7 @@ from typing import Annotated, TypedDict, cast
 
 import structlog
 from fastapi import Depends, Request, Response
+from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 
 from service.bootstrap import Services
 from service.contracts.caller import OPTIMIZE, ROLL_BACK, Caller
@@ -23,10 +24,14 @@ async def _services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(_services)]
 
 
-async def _caller(request: Request, services: ServicesDep, response: Response) -> Caller:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    bearer = token.strip() if scheme.lower() == "bearer" else None
-    given = bearer or request.headers.get("x-api-key")
+_bearer = HTTPBearer(scheme_name="bearer", description="An API key, or a bearer token of the OpenID provider.", auto_error=False)
+_key = APIKeyHeader(name="X-API-Key", scheme_name="key", description="An API key.", auto_error=False)
+BearerDep = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+KeyDep = Annotated[str | None, Depends(_key)]
+
+
+async def _caller(request: Request, services: ServicesDep, response: Response, bearer: BearerDep, key: KeyDep) -> Caller:
+    given = (bearer.credentials.strip() if bearer is not None else "") or key
     credential = given and given.encode("latin-1").decode("utf-8", "replace")  # a digest is made of the UTF-8 bytes
     peer = request.client.host if request.client is not None else ""
     caller = await services.door.identify(credential, peer=peer, host=request.headers.get("host", ""))
