@@ -3,7 +3,9 @@
 The service on SQLite and on PostgreSQL, with one worker and with two, in front of agents that answer at once; LiteLLM's proxy with one
 worker and with two, in front of a model that answers at once. The load generator is a process of its own, open-loop, and asks agent and
 model directly, too: what a system adds is its time less that. Systems take turns within every round. What the two kinds of system do for a
-request is not the same (docs/benchmarks.md says what); what is compared is what stands between a caller and the answer.
+request is not the same (docs/benchmarks.md says what); what is compared is what stands between a caller and the answer. A question asks
+for one thing, as a completion is one call of one model; in two more rows the caller names the intent, as a caller of LiteLLM names the
+model, and a question has clauses that may ask for several things.
 """
 
 import argparse
@@ -54,16 +56,19 @@ def main() -> None:
         ours = [_ours(given.state, agents, folder, workers, postgres.address) for workers in (1, 2)]
         started = [system for pair in ours for system in pair]
         named = replace(started[0], name=f"{started[0].name}, the caller names the intent", body="parsed_question")
-        behind = {system.name: agent for system in (*started, named)}
+        compound = replace(started[0], name=f"{started[0].name}, questions with clauses")
+        behind = {system.name: agent for system in (*started, named, compound)}
         if given.litellm is not None:
             peers = [_litellm(given.litellm, folder, model.port, workers) for workers in (1, 2)]
             behind |= {peer.name: model for peer in peers}
             started += peers
         stack.enter_context(running(started, folder))
-        texts = write_texts(folder)
+        turns = [agent, model, *started, named, compound]
+        texts = dict.fromkeys((turn.name for turn in turns), write_texts(folder, clauses=False))
+        texts[compound.name] = write_texts(folder, clauses=True)
         for rate in given.rates:
-            _steady([agent, model, named, *started], behind, texts, rate, given)
-        _saturated([named, *started], texts, given.seconds)
+            _steady(turns, behind, texts, rate, given)
+        _saturated(turns[2:], texts, given.seconds)
 
 
 def _ours(state: Path, agents: str, folder: Path, workers: int, server: str) -> list[System]:
@@ -85,14 +90,14 @@ def _litellm(python: Path, folder: Path, model: int, workers: int) -> System:
     return System(f"LiteLLM's proxy, {said}", command, port, quiet, "chat", CHAT, probe="/health/liveliness")
 
 
-def _steady(turns: list[System], behind: dict[str, System], texts: Path, rate: float, given: argparse.Namespace) -> None:
+def _steady(turns: list[System], behind: dict[str, System], texts: dict[str, Path], rate: float, given: argparse.Namespace) -> None:
     """Measure all in turns at one rate, and print how long they took and what each added to what lies behind it."""
     times: dict[str, list[float]] = {system.name: [] for system in turns}
     for system in turns:
-        offer(system, texts, 10.0, 5.0)
+        offer(system, texts[system.name], 10.0, 5.0)
     for number in range(given.rounds):
         for system in turns:
-            result = offer(system, texts, rate, given.seconds, seed=number)
+            result = offer(system, texts[system.name], rate, given.seconds, seed=number)
             _require_answers(system, result)
             times[system.name] += result["milliseconds"]
     table = Table(title=f"{rate:g} requests/s, {given.rounds} rounds of {given.seconds:g} s in turn, milliseconds", title_justify="left")
@@ -108,9 +113,9 @@ def _steady(turns: list[System], behind: dict[str, System], texts: Path, rate: f
     console.print(table)
 
 
-def _saturated(turns: list[System], texts: Path, seconds: float) -> None:
+def _saturated(turns: list[System], texts: dict[str, Path], seconds: float) -> None:
     for system in turns:
-        best, offered = saturate(system, texts, seconds)
+        best, offered = saturate(system, texts[system.name], seconds)
         console.print(f"{system.name}: saturated at {best:.0f} answers/s (offered {offered:.0f})")
 
 

@@ -1,6 +1,7 @@
 """What a bench offers a system under test: questions, and the load generator of `tests.bench.load` at a rate or up to saturation."""
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -8,19 +9,25 @@ from typing import Any
 
 from optimizers.dataset import read_rows
 from service.catalog.loader import load_catalog
+from service.routing.clauses import split
 from service.routing.encoder import Encoder
 from tests.bench.systems import ROOT, System
 
-TOKENS = (19, 21)
+TOKENS, SEED = (19, 21), 7
 OFFERED, STEP, KEPT = 20.0, 1.2, 0.97  # requests a second; the next is so much higher, until less than so much is answered in time
 
 
-def write_texts(folder: Path) -> Path:
-    """Write questions of about twenty tokens, of intents that change nothing."""
+def write_texts(folder: Path, *, clauses: bool | None = None) -> Path:
+    """Write questions of about twenty tokens, of intents that change nothing, in a random order.
+
+    `clauses`: only those in which a router looks for several wishes, or only those in which it does not; None: all.
+    """
     catalog, encoder = load_catalog(), Encoder()
     rows = [r for r in read_rows(ROOT / "datasets/seed") if r.label in catalog.intent and catalog.is_reading(r.label)]
-    chosen = [{"text": r.text, "intent": r.label} for r in rows if TOKENS[0] <= len(encoder.encode(r.text).tokens) + 2 <= TOKENS[1]]
-    path = folder / "texts.json"
+    wanted = [r for r in rows if clauses is None or (split(r.text) is not None) is clauses]
+    chosen = [{"text": r.text, "intent": r.label} for r in wanted if TOKENS[0] <= len(encoder.encode(r.text).tokens) + 2 <= TOKENS[1]]
+    random.Random(SEED).shuffle(chosen)
+    path = folder / f"texts-{clauses}.json"
     path.write_text(json.dumps(chosen))
     return path
 
