@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import psycopg
 import sqlalchemy as sa
 from pydantic_core import from_json, to_json
 from sqlalchemy.engine import URL, Connection, Engine, make_url
@@ -22,6 +23,7 @@ from service.adapters.migrations.upgrade import HEAD, current, upgrade
 from service.errors import ConfigurationError, StoreUnavailable
 
 MIGRATION_SECONDS = 60.0
+MAKE_UTF8 = "createdb --encoding=UTF8 --locale=C --template=template0 NAME"
 POOL = 3  # connections at once
 JOB_LOCK_SECONDS = 10.0  # that a piece of work waits for another process's lock
 
@@ -67,7 +69,10 @@ def open_engine(url: URL, lock_seconds: float) -> Engine:
 
 
 def connect(url: URL, lock_seconds: float) -> Engine:
-    """Return an engine that waits so long for another process's lock. It makes a SQLite file, and changes nothing in a database."""
+    """Return an engine that waits so long for another process's lock. It makes a SQLite file, and changes nothing in a database.
+
+    To connect by it raises `ConfigurationError` where a database does not keep its text as UTF-8.
+    """
     shared: dict[str, Any] = {
         "hide_parameters": True,  # user text stays out of error messages
         "json_serializer": lambda value: to_json(value, inf_nan_mode="null").decode(),
@@ -78,7 +83,9 @@ def connect(url: URL, lock_seconds: float) -> Engine:
         wait = int(lock_seconds * 1000)
         limits = {"connect_timeout": 3, "options": f"-c lock_timeout={wait} -c statement_timeout={wait + 1000}"}
         alive = {"tcp_user_timeout": wait + 1000, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2}
-        return sa.create_engine(url, connect_args=limits | alive, pool_pre_ping=True, **shared)
+        engine = sa.create_engine(url, connect_args=limits | alive | {"client_encoding": "utf8"}, pool_pre_ping=True, **shared)
+        sa.event.listen(engine, "connect", _require_utf8)
+        return engine
     path = Path(url.database or "")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
@@ -87,6 +94,18 @@ def connect(url: URL, lock_seconds: float) -> Engine:
     engine = sa.create_engine(file, **shared)
     _listen(engine, path, lock_seconds)
     return engine
+
+
+def _require_utf8(connection: psycopg.Connection, _: ConnectionPoolEntry) -> None:
+    """Refuse a database that cannot hold every text, or would hold it as bytes.
+
+    Raises:
+        ConfigurationError: its encoding is another one; `initdb` chooses it by the locale of whoever runs it.
+    """
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        said = f"The database {connection.info.dbname} has the encoding {encoding}; Pointsman needs UTF8."
+        raise ConfigurationError(f"{said} Make another one, and name it in POINTSMAN_DATABASE_URL: {MAKE_UTF8}")
 
 
 def _listen(engine: Engine, path: Path, lock_seconds: float) -> None:

@@ -76,9 +76,9 @@ def server() -> Iterator[str]:
         yield one.address
 
 
-def new_database(address: str) -> str:
+def new_database(address: str, encoding: str = "UTF8") -> str:
     """Make an empty database on a server and return its address."""
     name = f"pointsman_{next(NUMBERS)}"
     with psycopg.connect(f"{address}/postgres", autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+        connection.execute(f"CREATE DATABASE {name} ENCODING {encoding} TEMPLATE template0")
     return f"{address}/{name}"

@@ -1,5 +1,6 @@
 """The schema's steps, up and down, on a database that has rows, and `pointsman migrate`, which takes them; on SQLite and PostgreSQL."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -233,3 +234,18 @@ def test_the_command_says_what_it_did(tmp_path: Path, monkeypatch: pytest.Monkey
     assert away[0] == 1
     assert "waiting for postgresql://bob:***@127.0.0.1:9/none: 0 of 1.5 s" in away[1]
     assert "hush" not in away[1]
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_hold_every_text_is_refused(postgres: str, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    """`initdb` takes the encoding from the locale: without one it is SQL_ASCII. The message says how to make a database that will do."""
+    address = new_database(postgres, encoding)
+    monkeypatch.setenv("POINTSMAN_DATABASE_URL", address)
+
+    done = CliRunner().invoke(app, ["migrate"])
+
+    assert done.exit_code == 2
+    assert f"has the encoding {encoding}; Pointsman needs UTF8. Make another one" in " ".join(done.stderr.split())
+    assert "createdb --encoding=UTF8" in " ".join(done.stderr.split())
+    with pytest.raises(ConfigurationError, match=encoding):
+        asyncio.run(SqlStore(address).open())
