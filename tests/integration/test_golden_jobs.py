@@ -3,6 +3,7 @@
 They run in a copy of the working folder, so that no other test finds their models. Every number is computed anew, another way.
 """
 
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from mlflow import MlflowClient
 
 from service.agents.registry.store import open_registry
 from service.agents.sample_data import Snapshot, load_snapshot
+from service.catalog.loader import PACKAGED
 from tests.golden_checks import model_deployer, observability_connector, scope_definer
 from tests.integration.conftest import Program, free_port
 from tests.integration.test_golden_queries import ask, golden, handoff_of
@@ -21,6 +23,7 @@ from tests.unit.agents.model_store import add_model
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
 AT_ONCE = 2
+SELECTION_MS = 20_000  # not 300,000: time for one candidate of most families, and fifteen seconds of fitting less for each question
 SCORES = [0.66, 0.67, 0.69, 0.70, 0.72, 0.73, 0.74]  # of the versions of the one model that is deployed
 ALIASES = {"production": 4, "previous": 3, "staging": 6}
 MOST_REFUSED = {"ml_training": 12, "model_deploy": 17}  # of 25: they name data, models or means that the platform does not have
@@ -53,15 +56,21 @@ def client(town: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
 
 @pytest.fixture(scope="module")
 def service(town: Path) -> Iterator[Program]:
-    """The service and its agents in that folder; the agents know where its metrics are."""
+    """The service and its agents in that folder; the agents know where its metrics are, and models are selected among few candidates."""
     own, others = free_port(), free_port()
+    catalog = Path(shutil.copytree(PACKAGED, town / "catalog", ignore=shutil.ignore_patterns("*.py", "__pycache__")))
+    text = (catalog / "agents.yaml").read_text()
+    hasty = re.sub(r"(name: model_selector\n(?: {4}.*\n)*? {4}timeout_ms: )\d+", rf"\g<1>{SELECTION_MS}", text)
+    assert hasty != text
+    (catalog / "agents.yaml").write_text(hasty)
     agents = Program(
         ["agents", "--port", str(others)],
         town,
         {"POINTSMAN_METRICS_URL": f"http://127.0.0.1:{own}/metrics"},
         f"http://127.0.0.1:{others}/healthz",
     )
-    service = Program(["serve", "--port", str(own)], town, {"POINTSMAN_AGENTS_BASE_URL": agents.url}, f"http://127.0.0.1:{own}/readyz")
+    told = {"POINTSMAN_AGENTS_BASE_URL": agents.url, "POINTSMAN_CATALOG": str(catalog)}
+    service = Program(["serve", "--port", str(own)], town, told, f"http://127.0.0.1:{own}/readyz")
     yield service
     service.stop()
     agents.stop()
