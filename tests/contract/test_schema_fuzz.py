@@ -106,7 +106,7 @@ def test_what_one_answer_leads_to_gets_documented_answers_too(fuzzed: tuple[Any,
 
     Walk.run(
         settings=settings(
-            max_examples=WALKED * 11 // (STEPS * 10),  # some walks end early
+            max_examples=WALKED * 13 // (STEPS * 10),  # some walks end early
             stateful_step_count=STEPS,
             derandomize=True,
             database=None,
