@@ -30,7 +30,7 @@ from service.routing.encoder_file import NAME
 from service.routing.student import Student
 from service.settings import Settings, read_settings
 from service.terminal import as_utc, examples, run_program, terminal
-from signatures.artifact import STUDENT, damage_of
+from signatures.artifact import STUDENT, ArtifactError, damage_of, read_version
 
 if TYPE_CHECKING:
     from optimizers.evaluate import Figure
@@ -146,6 +146,7 @@ def optimize(
                 "another in its place: optimize --bootstrap --promote"
             )
         if Student.is_current(champion.folder / STUDENT, NAME if settings.encoder is None else None):
+            _require_labels(champion, settings)
             return
         err.print(
             "The champion was fitted by another version of Pointsman, or on another encoder, and cannot be served; fitting a new one.",
@@ -157,6 +158,17 @@ def optimize(
         out.print_json(data=_as_json(made))
     else:
         _show(out, made, seconds)
+
+
+def _require_labels(champion: RegisteredVersion, settings: Settings) -> None:
+    """Refuse a champion that was fitted for another catalogue: no service would take it, and it is not for this command to replace it."""
+    from service.reload import check_labels
+
+    try:
+        labels = read_version(champion.folder).manifest.label_set
+        check_labels(champion.number, labels, load_catalog(settings.catalog))
+    except (ArtifactError, ConfigurationError) as exc:
+        raise _exit(f"{exc} Or go back to a version that was: pointsman routers list; pointsman routers promote VERSION") from exc
 
 
 def _bootstrap(

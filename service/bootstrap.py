@@ -285,9 +285,9 @@ def _make_store(settings: Settings) -> SqlStore | SpooledStore:
 
 @asynccontextmanager
 async def _opened(store: SqlStore | SpooledStore, agents: Agents) -> AsyncIterator[None]:
-    with waiting_for("database"):
-        await store.open()
     try:
+        with waiting_for("database"):
+            await store.open()
         yield
     finally:
         await agents.close()

@@ -166,7 +166,7 @@ async def router(settings: Settings) -> str:
     if found is None:
         raise ConfigurationError(source.noted().problem or NO_CHAMPION)
     catalog, fitted = load_catalog(settings.catalog), found.student.practised
-    check_labels(found, catalog)
+    check_labels(found.version, fitted, catalog)
     described = without_examples(catalog.intent, fitted)
     note = f". {say_described_only(described)}" if described else ""
     return f"router version {found.version}, fitted on requests for {len(fitted)} intents{note}"

@@ -30,6 +30,7 @@ app = typer.Typer(
     epilog=examples(f"`{MADE}`", "`pointsman keys list`", "`pointsman keys revoke 3f9c2a71d04e`"),
 )
 out, err = terminal(), terminal(stderr=True)
+MOST, MOST_NAME = 1_000_000_000, 200  # a rate or quota fits the column of every database
 COLOURS = {KeyState.ACTIVE: "green", KeyState.EXPIRED: "yellow", KeyState.REVOKED: "red"}
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 T = TypeVar("T")
@@ -46,8 +47,8 @@ def create(
     scope: Annotated[list[str], typer.Option(help="What it opens, once for each: tier:N, tier:*, or what an agent asks for.")],
     name: Annotated[str, typer.Option(help="What it is for; shown by `list`.")] = "",
     days: Annotated[int | None, typer.Option(min=1, max=3_650, help="Days after which it opens nothing; default: never.")] = None,
-    rate: Annotated[int | None, typer.Option(min=1, help="Requests a minute; default: POINTSMAN_RATE_PER_MINUTE.")] = None,
-    quota: Annotated[int | None, typer.Option(min=1, help="Questions a day (UTC); default: POINTSMAN_QUOTA_PER_DAY.")] = None,
+    rate: Annotated[int | None, typer.Option(min=1, max=MOST, help="Requests a minute; default: POINTSMAN_RATE_PER_MINUTE.")] = None,
+    quota: Annotated[int | None, typer.Option(min=1, max=MOST, help="Questions a day (UTC); default: POINTSMAN_QUOTA_PER_DAY.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a key and show it, this once: only its digest is kept."""
@@ -58,7 +59,7 @@ def create(
     key = ApiKey(
         key_id=key_id,
         tenant=_require_name(tenant),
-        name=name,
+        name=_require_printable(name),
         scopes=tuple(dict.fromkeys(scope)),
         rate_per_minute=rate,
         quota_per_day=quota,
@@ -119,6 +120,12 @@ def _require_name(tenant: str) -> str:
     if not tenant or len(tenant) > 128 or not all(c.isalnum() or c in "._@-" for c in tenant):
         raise _exit("A tenant's name has 1 to 128 letters, digits, or characters of . _ @ -")
     return tenant
+
+
+def _require_printable(name: str) -> str:
+    if len(name) > MOST_NAME or not name.isprintable():
+        raise _exit(f"A key's name has at most {MOST_NAME} characters, and all of them can be printed.")
+    return name
 
 
 def _require_scopes(settings: Settings, scopes: Sequence[str]) -> None:

@@ -51,7 +51,7 @@ def migrate(address: str, *, to: str | None, wait: float, agreed: bool, say: Say
     """
     url, known = normalise(address), steps()
     order = [step.revision for step in known]
-    wanted = to or HEAD
+    wanted = HEAD if to is None else to
     if wanted not in order:
         raise ConfigurationError(f"There is no schema {wanted!r}. This version knows {', '.join(order)}.")
     engine = connect(url, LOCK_SECONDS)

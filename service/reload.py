@@ -7,7 +7,7 @@ each request keeps the router that it began with. Whatever a version or a regist
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -120,20 +120,20 @@ def for_catalog(router: Router, catalog: Catalog) -> Router:
     Raises:
         ConfigurationError: the catalogue lacks an intent that it can choose.
     """
-    check_labels(router, catalog)
+    check_labels(router.version, router.student.practised, catalog)
     return replace(router, student=router.student.knowing(catalog.words))
 
 
-def check_labels(router: Router, catalog: Catalog) -> None:
-    """Check that the catalogue knows every intent that the router can choose.
+def check_labels(version: str, labels: Iterable[str], catalog: Catalog) -> None:
+    """Check that the catalogue knows every intent that a router version was fitted for.
 
     Raises:
         ConfigurationError: it does not.
     """
-    unknown = sorted(set(router.student.practised) - set(catalog.intent))
+    unknown = sorted(set(labels) - set(catalog.intent))
     if unknown:
         raise ConfigurationError(
-            f"Router {router.version} was fitted for intents that the catalogue lacks: {name_some(unknown)}. "
+            f"Router {version} was fitted for intents that the catalogue lacks: {name_some(unknown)}. "
             "Fit and serve one for this catalogue with: optimize --bootstrap --seed-set FOLDER --promote. "
             "Or set POINTSMAN_CATALOG to the folder of the one that it was fitted for."
         )

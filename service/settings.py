@@ -2,8 +2,9 @@
 
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import ConfigurationError
@@ -80,6 +81,15 @@ class Settings(BaseSettings):
         if self.lm is None and (self.lm_light is not None or self.lm_strong is not None):
             raise ValueError("POINTSMAN_LM_LIGHT and POINTSMAN_LM_STRONG stand beside POINTSMAN_LM; set that too")
         return self
+
+    @field_validator("limits_url")
+    @classmethod
+    def _has_an_address(cls, value: str | None) -> str | None:
+        try:
+            _ = urlsplit(value or "").port
+        except ValueError:
+            raise ValueError("must look like redis://host:6379/0") from None
+        return value
 
     @model_validator(mode="after")
     def _names_issuer_and_audience(self) -> "Settings":

@@ -23,6 +23,7 @@ from service.listening import require_free_port
 from service.settings import Settings
 
 READY_SECONDS = 120.0
+LONG_SECONDS = 10.0  # after which it is told what is waited for
 ANSWER_SECONDS = 180.0
 SWAP_SECONDS = 2.0  # between two looks at which router serves
 Answer = dict[str, Any]
@@ -119,9 +120,9 @@ async def _ask_first(settings: Settings, question: str, console: Console, childr
     """Wait until the children are ready, ask one question and show the answer."""
     started, url = time.monotonic(), service_url(settings)
     with console.status("starting service and agents"):
-        await _ready(f"{url}/readyz", children)
+        await _ready(f"{url}/readyz", children, console)
         if settings.agents_base_url is None:
-            await _ready(f"http://127.0.0.1:{settings.agents_port}/healthz", children)
+            await _ready(f"http://127.0.0.1:{settings.agents_port}/healthz", children, console)
     console.print(f"ready after {time.monotonic() - started:.1f} s: {url} (API at {url}/docs)", highlight=False)
     try:
         with console.status("asking the first question"):
@@ -155,10 +156,11 @@ async def _start(*arguments: str, environment: dict[str, str]) -> asyncio.subpro
     return await asyncio.create_subprocess_exec(*program, *arguments, env=environment, start_new_session=True)
 
 
-async def _ready(url: str, children: Sequence[asyncio.subprocess.Process]) -> None:
-    last = "no answer yet"
+async def _ready(url: str, children: Sequence[asyncio.subprocess.Process], console: Console) -> None:
+    last, told = "no answer yet", False
     async with httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
-        limit = time.monotonic() + READY_SECONDS
+        started = time.monotonic()
+        limit = started + READY_SECONDS
         while time.monotonic() < limit:
             if any(child.returncode is not None for child in children):
                 raise NotAnswered("A program ended while it was starting; its message is above.")
@@ -166,11 +168,22 @@ async def _ready(url: str, children: Sequence[asyncio.subprocess.Process]) -> No
                 response = await client.get(url)
                 if response.status_code == httpx.codes.OK:
                     return
-                last = response.text[:300]
+                last = _why_not(response)
             except httpx.TransportError as exc:
                 last = type(exc).__name__
+            if not told and time.monotonic() - started > LONG_SECONDS:
+                console.print(f"{url} is not ready yet: {last}", style="yellow", highlight=False, markup=False)
+                told = True
             await asyncio.sleep(0.05)
     raise NotAnswered(f"{url} was not ready within {READY_SECONDS:g} s: {last}")
+
+
+def _why_not(response: httpx.Response) -> str:
+    """Return what a service that is not ready says of it, or else the start of whatever has answered."""
+    try:
+        return " ".join(response.json()["notes"]) or response.text[:300]
+    except (ValueError, LookupError, TypeError):
+        return response.text[:300]
 
 
 async def _tell_swaps(url: str, console: Console) -> None:

@@ -55,6 +55,14 @@ class Door:
         """
         return bool(self._configured.callers) or self._tokens is not None or (self._stored is not None and self._stored.in_use)
 
+    def require_known(self) -> None:
+        """Check that it can be told who may come in.
+
+        Raises:
+            StoreUnavailable: nobody knows yet.
+        """
+        _ = self.locked
+
     async def identify(self, credential: str | None, *, peer: str, host: str) -> Caller:
         """Return the caller of a request: what it has sent as key or token, from which address, to which host name.
 

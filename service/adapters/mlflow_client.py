@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from urllib.parse import unquote, urlparse
 
-from sqlalchemy import NullPool, create_engine
+from sqlalchemy import NullPool, create_engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.errors import ConfigurationError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 CONNECT_SECONDS = 5
+NO_ADDRESS = "this is no address. In a password, characters such as @ : / are written %40 %3A %2F (POINTSMAN_MLFLOW_URI)."
 _PASSWORD = re.compile(r"(://[^:/@]*:).*(?=@)")
 _IN_QUERY = re.compile(r"([?&](?:password|token)=)[^&]*", re.IGNORECASE)
 _ENVIRONMENT = {
@@ -53,7 +54,9 @@ def open_client(uri: str) -> "MlflowClient":
         if uri.startswith("postgresql"):
             _require_answer(uri)
         return MlflowClient(tracking_uri=uri, registry_uri=uri)
-    except (errors, SQLAlchemyError, ValueError) as exc:
+    except ValueError:
+        raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be opened: {NO_ADDRESS}") from None  # it may quote a password
+    except (errors, SQLAlchemyError) as exc:
         raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be opened: {told(exc, uri)}") from exc
 
 
@@ -64,6 +67,8 @@ def _require_answer(uri: str) -> None:
     Raises:
         SQLAlchemyError: it does not answer.
     """
+    if "@" in (make_url(uri).host or ""):
+        raise ValueError(NO_ADDRESS)
     engine = create_engine(uri, connect_args={"connect_timeout": CONNECT_SECONDS}, poolclass=NullPool)
     engine.connect().close()
 

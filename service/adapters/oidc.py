@@ -148,5 +148,7 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
 
 def _require_trusted(address: str, what: str) -> None:
     parts = urlsplit(address)
+    if "@" in parts.netloc:
+        raise ConfigurationError(f"{what} must not hold a user or a password.")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         raise ConfigurationError(f"{what} must begin with https://, or be on this machine: {address}")

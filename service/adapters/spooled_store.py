@@ -27,6 +27,7 @@ from service.ports import Spool
 log = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0  # a database that takes longer for a commit is as good as away: the caller's answer waits for it
 LOOK_SECONDS = 1.0  # between two tries to write what is in the spool
+LEAST_FREE = 5_000_000  # bytes of the spool's disk: with less, its write-ahead log could not be written
 LAST_SECONDS = 5.0  # for what is in the spool at the end of the service
 
 T = TypeVar("T")
@@ -165,6 +166,8 @@ class SpooledStore:
     def _require_room(self) -> None:
         if self.spooled >= self._most:
             raise StoreUnavailable(f"The database is away, and the spool is full ({self._most} decisions).")
+        if self._spool.free < LEAST_FREE:
+            raise StoreUnavailable(f"The database is away, and the spool's disk is full ({self._spool.free:,} bytes are free).")
 
     async def _reach(self, work: Awaitable[T]) -> T:
         """Ask the database, and take note when it is away. Without a spool it may take its time."""
@@ -192,7 +195,7 @@ class SpooledStore:
             except Refused as exc:
                 log.warning("spool_not_drained: %s", exc)
             except StoreUnavailable as exc:
-                log.info("spool_not_drained: %s", exc)
+                log.log(logging.INFO if self._away else logging.WARNING, "spool_not_drained: %s", exc)
             except Exception:  # the edge of a task: whatever is wrong must not end it
                 log.exception("spool_not_drained")
 

@@ -23,6 +23,10 @@ from service.adapters.migrations.upgrade import HEAD, current, upgrade
 from service.errors import ConfigurationError, StoreUnavailable
 
 MIGRATION_SECONDS = 60.0
+LOOKS = (
+    "POINTSMAN_DATABASE_URL must look like sqlite:///var/pointsman.db or postgresql://user:password@host/name; "
+    "in a password, characters such as @ : / are written %40 %3A %2F."
+)
 MAKE_UTF8 = "createdb --encoding=UTF8 --locale=C --template=template0 NAME"
 POOL = 3  # connections at once
 JOB_LOCK_SECONDS = 10.0  # that a piece of work waits for another process's lock
@@ -43,10 +47,12 @@ def normalise(address: str) -> URL:
     try:
         url = make_url(address)
         driver = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}[url.get_backend_name()]
-    except (SQLAlchemyError, KeyError) as exc:
-        raise ConfigurationError("The database address must look like sqlite:///var/pointsman.db or postgresql://user@host/name.") from exc
+    except (SQLAlchemyError, KeyError, ValueError):
+        raise ConfigurationError(LOOKS) from None  # what it says may quote a password
+    if "@" in (url.host or ""):
+        raise ConfigurationError(LOOKS)
     if driver.startswith("sqlite") and url.database in (None, "", ":memory:"):
-        raise ConfigurationError("The store needs a database file: an address such as sqlite:///var/pointsman.db.")
+        raise ConfigurationError("POINTSMAN_DATABASE_URL must name a file: an address such as sqlite:///var/pointsman.db.")
     return url.set(drivername=driver)
 
 
@@ -152,7 +158,8 @@ def _identity(path: Path) -> tuple[int, int]:
 def unusable(exc: Exception) -> StoreUnavailable:
     """Return the error to raise for what a database said, without statement, values and details: they hold what users wrote."""
     said = str(exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc)
-    return StoreUnavailable(f"The store cannot be used: {said.partition(chr(10))[0]}")  # PostgreSQL quotes a row in a further line
+    first = said.partition("\n")[0].rstrip(".")  # PostgreSQL quotes a row in a further line
+    return StoreUnavailable(f"The store cannot be used: {first}.")
 
 
 def require_there(url: URL) -> None:

@@ -5,12 +5,14 @@ and makes them one transaction (group commit), so that one flush to disk serves 
 """
 
 import asyncio
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 from uuid import UUID
 
@@ -20,7 +22,7 @@ from sqlalchemy.exc import DataError, IntegrityError, OperationalError, SQLAlche
 from sqlmodel import Session, col, select
 
 from service.adapters import key_rows, optimization_requests
-from service.adapters.sql_engine import normalise, open_engine, writer
+from service.adapters.sql_engine import normalise, open_engine, unusable, writer
 from service.adapters.sql_tables import Decision, Signal, decision_values, receipt_from, signal_from, signal_values
 from service.contracts.access import ApiKey
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
@@ -81,6 +83,11 @@ class SqlStore:
         return normalise(self._url).get_backend_name() != "sqlite"
 
     @property
+    def free(self) -> int:
+        """How many bytes are free where its file is; only of a database on this machine's disk."""
+        return shutil.disk_usage(Path(normalise(self._url).database or "").absolute().parent).free
+
+    @property
     def is_open(self) -> bool:
         """Whether it has connected and may be used."""
         return self._engine is not None
@@ -100,8 +107,11 @@ class SqlStore:
         if self.is_open:
             return
         url = normalise(self._url)
-        with _translated():
+        try:
             self._engine = await asyncio.get_running_loop().run_in_executor(self._writes, open_engine, url, self._lock_seconds)
+        except FAILURES as exc:
+            place = "" if self.is_remote else f" ({url.database}; move it away and keep it if it is damaged)"
+            raise StoreUnavailable(f"{unusable(exc)}{place}") from exc
 
     async def close(self) -> None:
         """Finish what is being written and disconnect. Calls that come later fail with `StoreUnavailable`. May be called twice."""

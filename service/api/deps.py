@@ -31,7 +31,7 @@ KeyDep = Annotated[str | None, Depends(_key)]
 
 
 async def _caller(request: Request, services: ServicesDep, response: Response, bearer: BearerDep, key: KeyDep) -> Caller:
-    given = (bearer.credentials.strip() if bearer is not None else "") or key
+    given = (bearer.credentials.strip() if bearer is not None else "") or (key or "").strip()
     credential = given and given.encode("latin-1").decode("utf-8", "replace")  # a digest is made of the UTF-8 bytes
     peer = request.client.host if request.client is not None else ""
     caller = await services.door.identify(credential, peer=peer, host=request.headers.get("host", ""))

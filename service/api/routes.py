@@ -204,7 +204,9 @@ async def readyz(services: ServicesDep) -> Response:
     """Say whether the service can answer as configured, and which rungs of the cascade are in use."""
     try:
         async with asyncio.timeout(READY_SECONDS):
-            readiness = services.readiness("ok", await services.store.ping())
+            said = await services.store.ping()
+            services.door.require_known()
+            readiness = services.readiness("ok", said)
     except (PointsmanError, TimeoutError) as exc:
         readiness = services.readiness(str(exc) or "does not answer")
     return JSONResponse(readiness.model_dump(mode="json"), 200 if readiness.ready else 503)

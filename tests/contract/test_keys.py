@@ -175,6 +175,7 @@ WELCOME = {
     "bearer in lower case": {"authorization": "bearer key-ä"},
     "bearer with spaces": {"Authorization": "Bearer   key-ä  "},
     "x-api-key": {"X-API-Key": "key-ä"},
+    "x-api-key with blanks": {"X-API-Key": " key-ä \t"},
     "x-api-key beside an empty bearer": {"Authorization": "Bearer ", "X-API-Key": "key-ä"},
 }
 

@@ -249,3 +249,33 @@ def test_a_database_that_cannot_hold_every_text_is_refused(postgres: str, monkey
     assert "createdb --encoding=UTF8" in " ".join(done.stderr.split())
     with pytest.raises(ConfigurationError, match=encoding):
         asyncio.run(SqlStore(address).open())
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        "CREATE TABLE decision (x int); CREATE TABLE signal (y text)",
+        "CREATE TABLE alembic_version (foo int)",
+        "CREATE TABLE signal (y text)",
+    ],
+    ids=["their decisions", "their versions", "their signals"],
+)
+async def test_a_database_of_another_application_is_refused_and_left_alone(address: str, engine: Engine, tables: str) -> None:
+    """It is no outage, which a spool would bridge, and no empty database."""
+    with engine.begin() as connection:
+        for table in tables.split("; "):
+            connection.exec_driver_sql(table)
+    before = set(sa.inspect(engine).get_table_names())
+
+    with pytest.raises(ConfigurationError, match="tables of another application"):
+        go(address)
+    with pytest.raises(ConfigurationError, match="tables of another application"):
+        await SqlStore(address).open()
+
+    assert set(sa.inspect(engine).get_table_names()) == before
+
+
+def test_an_empty_revision_is_none_that_is_known(address: str) -> None:
+    """A script whose variable is not set must not go up instead of down."""
+    with pytest.raises(ConfigurationError, match="There is no schema ''"):
+        go(address, "")

@@ -3,12 +3,16 @@
 import asyncio
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.access.stored_keys import StoredKeys
 from service.api import routes
+from service.contracts.access import ApiKey
+from service.errors import StoreUnavailable
 from tests.conftest import World
 from tests.contract.asking import answered
 from tests.fakes import MemoryStore, down, take_away
@@ -133,6 +137,21 @@ async def test_with_a_broken_store_the_service_is_not_ready(world: World) -> Non
     assert (ready.status_code, ready.json()["ready"], ready.json()["router_version"]) == (503, False, "test")
     assert "unavailable" in ready.json()["store"]
     assert health.status_code == 200
+
+
+async def test_while_nobody_knows_who_may_come_in_the_service_is_not_ready(world: World, tmp_path: Path) -> None:
+    """Every request would be refused: no load balancer should send one."""
+
+    async def away() -> dict[str, ApiKey]:
+        raise StoreUnavailable("The database is away.")
+
+    world.stored = StoredKeys(away, tmp_path / "keys.json", "db")
+    await world.stored.open()
+    async with world.client() as client:
+        ready, asked = await client.get("/readyz"), await client.get("/agents")
+
+    assert (ready.status_code, asked.status_code) == (503, 503)
+    assert "API keys cannot be read" in ready.json()["store"]
 
 
 class SilentStore(MemoryStore):

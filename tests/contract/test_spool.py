@@ -11,6 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from service.adapters import spooled_store
 from service.adapters.spooled_store import LOOK_SECONDS, SLOW_SECONDS, SpooledStore
 from service.adapters.sql_store import Refused, SqlStore
 from service.contracts.receipt import Receipt
@@ -114,6 +115,18 @@ async def test_beyond_its_bound_the_store_is_unavailable(tmp_path: Path) -> None
         with pytest.raises(StoreUnavailable):
             await store.ping()
         assert await store.by_query("acme", kept[1].decision.query_id) == kept[1]
+
+
+async def test_on_a_full_disk_nothing_is_taken_and_nobody_says_so_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service is not ready then, as it would refuse every request."""
+    async with spooling(NOBODY, tmp_path) as store:
+        await store.commit(a_receipt())
+        monkeypatch.setattr(spooled_store, "LEAST_FREE", 1 << 60)
+
+        with pytest.raises(StoreUnavailable, match="the spool's disk is full"):
+            await store.commit(a_receipt())
+        with pytest.raises(StoreUnavailable, match="the spool's disk is full"):
+            await store.ping()
 
 
 async def test_while_it_is_away_equal_commits_agree_and_what_is_not_known_is_not_denied(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ WRONG = {
     "no scope": (["create", "--tenant", "acme"], "--scope"),
     "a tenant that is no name": (["create", "--tenant", "a b", "--scope", "tier:2"], "tenant"),
     "a key that there is not": (["revoke", "0123456789ab"], "keys list"),
+    "a rate that no database holds": (["create", "--tenant", "acme", "--scope", "tier:2", "--rate", "9" * 20], "--rate"),
+    "a name that steers the terminal": (["create", "--tenant", "acme", "--scope", "tier:2", "--name", "n\x1b[31mred"], "printed"),
     "no days": (["create", "--tenant", "acme", "--scope", "tier:2", "--days", "0"], "days"),
 }
 

@@ -130,17 +130,35 @@ async def test_no_error_of_the_database_is_quoted(start_service: Start, tmp_path
         ("API_KEYS", MARK),
         ("DATABASE_URL", f"mysql://bob:{MARK}@127.0.0.1/x"),
         ("DATABASE_URL", f"bob:{MARK}"),
+        ("DATABASE_URL", f"postgresql://bob:p@ss:{MARK}@127.0.0.1/x"),
+        ("DATABASE_URL", f"postgresql://bob:p@{MARK}@127.0.0.1/x"),
+        ("DATABASE_URL", f"postgresql://bob:{MARK}@[::1/x"),
+        ("LIMITS_URL", f"redis://bob:p@{MARK}@127.0.0.1:{MARK}/0"),
+        ("OIDC_ISSUER", f"https://bob:{MARK}@127.0.0.1"),
         ("PORT", MARK),
         ("LM_API_KEY", MARK),
     ],
 )
 def test_no_wrong_setting_is_quoted(tmp_path: Path, name: str, value: str) -> None:
     """A secret that stands in the wrong place is none the less a secret."""
-    settings = {"LM": "local"} if name == "LM_API_KEY" else {}
+    settings = {"LM": "local"} if name == "LM_API_KEY" else {"OIDC_AUDIENCE": "x"} if name == "OIDC_ISSUER" else {}
     environment = {f"POINTSMAN_{setting}": text for setting, text in {**settings, name: value}.items()}
     command = [sys.executable, "-m", "service.cli", "serve", *(("--port", str(free_port())) if name != "PORT" else ())]
     clean = {k: v for k, v in os.environ.items() if not k.startswith("POINTSMAN_")}
     done = subprocess.run(command, cwd=tmp_path, env=clean | environment, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 2, done.stderr
+    assert MARK not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("address", [f"postgresql://bob:p@ss:{MARK}@127.0.0.1/x", f"postgresql://bob:p@{MARK}@127.0.0.1/x"])
+def test_an_address_of_the_registry_is_not_quoted_with_its_password(tmp_path: Path, address: str) -> None:
+    """A password with an @ that is not written %40 looks like a part of the host, and errors tell hosts."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("POINTSMAN_")}
+    command = [sys.executable, "-m", "service.cli", "routers", "list"]
+    settings = {"POINTSMAN_MLFLOW_URI": address}
+    done = subprocess.run(command, cwd=tmp_path, env=clean | settings, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2, done.stderr
+    assert "%40" in done.stderr
     assert MARK not in done.stdout + done.stderr

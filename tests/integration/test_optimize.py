@@ -99,12 +99,15 @@ def test_versions_follow_each_other_and_only_promotion_moves_the_champion(folder
 
 
 def test_a_router_of_other_intents_is_named_by_doctor_and_not_served(folder: Path) -> None:
-    """The packaged catalogue has no invoices: the check says so and how to mend it, and a decision falls to the safe default."""
+    """The packaged catalogue has no invoices: doctor and --if-missing say so and how to mend it; a decision falls to the safe default."""
     checks = {c["name"]: c for c in json.loads(run("service.cli", folder, "doctor", "--json").stdout)}
     decided = json.loads(run("service.cli", folder, "route", "which invoices are overdue", "--json").stdout)
 
+    needed = run("optimizers.cli", folder, "--bootstrap", "--if-missing")
+
     assert not checks["encoder and router"]["ok"]
     assert "invoices, refunds" in checks["encoder and router"]["detail"]
+    assert (needed.returncode, "the catalogue lacks: invoices, refunds" in " ".join(needed.stderr.split())) == (2, True)
     assert checks["store"]["ok"]
     assert decided["rung"] == "safe_default"
 

@@ -168,9 +168,25 @@ async def test_waiting_ends_when_the_service_is_ready() -> None:
         writer.write(http(b"{}", "503 Service Unavailable" if len(calls) < 3 else "200 OK"))
 
     async with serving(getting_ready) as server:
-        await _ready(f"http://127.0.0.1:{server.port}/readyz", ())
+        await _ready(f"http://127.0.0.1:{server.port}/readyz", (), Console(file=io.StringIO()))
 
     assert calls == ["GET /readyz HTTP/1.1"] * 3
+
+
+async def test_who_waits_long_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the service says of itself, once."""
+    monkeypatch.setattr(supervisor, "READY_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor, "LONG_SECONDS", 0.0)
+    terminal = io.StringIO()
+
+    async def without_router(server: Server, request: Request, writer: Writer) -> None:
+        writer.write(http(json.dumps({"ready": False, "notes": ["No router version is loaded."]}).encode(), "503 Service Unavailable"))
+
+    async with serving(without_router) as server:
+        with pytest.raises(NotAnswered, match="No router version is loaded"):
+            await _ready(f"http://127.0.0.1:{server.port}/readyz", (), Console(file=terminal, width=200))
+
+    assert terminal.getvalue().count("is not ready yet: No router version is loaded.") == 1
 
 
 async def test_waiting_ends_when_a_program_has_ended() -> None:
@@ -179,7 +195,7 @@ async def test_waiting_ends_when_a_program_has_ended() -> None:
     await child.wait()
 
     with pytest.raises(NotAnswered, match="ended while it was starting"):
-        await _ready(f"http://127.0.0.1:{await free_port()}/readyz", [child])
+        await _ready(f"http://127.0.0.1:{await free_port()}/readyz", [child], Console(file=io.StringIO()))
 
 
 async def test_waiting_ends_with_the_last_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +203,7 @@ async def test_waiting_ends_with_the_last_reason(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(supervisor, "READY_SECONDS", 0.1)
 
     with pytest.raises(NotAnswered, match="ConnectError"):
-        await _ready(f"http://127.0.0.1:{await free_port()}/readyz", ())
+        await _ready(f"http://127.0.0.1:{await free_port()}/readyz", (), Console(file=io.StringIO()))
 
 
 async def test_programs_are_stopped_and_waited_for() -> None:

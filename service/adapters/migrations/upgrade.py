@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HEAD = "0006"
 LOCK_KEY = 7_464_901_153  # any number, but the same in every process
+VERSIONS, OURS = "alembic_version", frozenset({"decision", "signal"})  # which every version of the schema has
+FOREIGN = "The database has tables of another application. Name an empty one in POINTSMAN_DATABASE_URL."
 NEWER = "The database has a schema that this version does not know. Start the newer version, or restore an older database."
 
 
@@ -28,10 +30,17 @@ class Step:
 
 
 def current(connection: Connection) -> str | None:
-    """Return the database's schema version; None when it has none yet."""
-    if not sa.inspect(connection).has_table("alembic_version"):
+    """Return the database's schema version; None when it has none yet.
+
+    Raises:
+        ConfigurationError: the database is another application's.
+    """
+    tables = set(sa.inspect(connection).get_table_names())
+    if not (tables > OURS and VERSIONS in tables) and tables & {VERSIONS, *OURS}:  # all of them, or none
+        raise ConfigurationError(FOREIGN)
+    if VERSIONS not in tables:
         return None
-    version: str | None = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    version: str | None = connection.exec_driver_sql(f"SELECT version_num FROM {VERSIONS}").scalar()
     return version
 
 
