@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service import doctor_storage
 from service.access.keys import MAKE_KEYS, Keys
+from service.access.limits import Limits
 from service.adapters import key_rows
 from service.adapters.oidc import OidcTokens
 from service.adapters.sql_engine import connect, normalise, require_there, unusable
@@ -59,6 +60,7 @@ async def examine(settings: Settings) -> list[Check]:
         ("disk", doctor_storage.disk),
         ("metrics", doctor_storage.metrics_folder),
         ("keys", _keys),
+        ("limits", _limits),
         ("port", _port),
         ("agents", _agents),
         ("lm", language_model),
@@ -136,6 +138,15 @@ def _stored_keys(settings: Settings) -> list[ApiKey]:
         raise unusable(exc) from exc
     finally:
         engine.dispose()
+
+
+async def _limits(settings: Settings) -> str:
+    limits = Limits(shared=settings.limits_url)
+    try:
+        await limits.require_shared()
+    finally:
+        await limits.close()
+    return "rates are counted in Redis" if settings.limits_url is not None else "each process counts rates for itself"
 
 
 async def _port(settings: Settings) -> str:

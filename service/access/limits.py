@@ -20,7 +20,7 @@ from limits.errors import StorageError
 from limits.storage import storage_from_string
 
 from service.contracts.caller import Caller
-from service.errors import PointsmanError, QuotaExceeded, RateLimited
+from service.errors import ConfigurationError, PointsmanError, QuotaExceeded, RateLimited
 
 if TYPE_CHECKING:
     from redis.asyncio import BlockingConnectionPool
@@ -74,6 +74,16 @@ class Limits:
         await self.store()
         if self._pool is not None:
             await self._pool.disconnect()
+
+    async def require_shared(self) -> None:
+        """Check that the Redis answers, if there is one.
+
+        Raises:
+            ConfigurationError: it does not; each process then counts for itself.
+        """
+        if self._shared is not None and not await self._shared.storage.check():
+            advice = "Is it running, and is POINTSMAN_LIMITS_URL right? Until it answers, each process counts rates for itself."
+            raise ConfigurationError(f"The Redis does not answer. {advice}")
 
     async def pass_request(self, caller: Caller) -> Left | None:
         """Count a request, and return what is left; None where there is no limit.

@@ -194,6 +194,7 @@ async def test_processes_share_a_rate_by_redis(redis: str) -> None:
     """What one has let pass, another does not."""
     one, other = Limits(rate=4, shared=redis), Limits(rate=4, shared=redis)
     await wait_for_redis(one)
+    await one.require_shared()
 
     passed = await sent(one, A, 3) + await sent(other, A, 3)
     await asyncio.gather(one.close(), other.close())

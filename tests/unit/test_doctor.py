@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from service.catalog.loader import FILES, PACKAGED
-from service.doctor import _agents, _catalogue, _look, _port
+from service.doctor import _agents, _catalogue, _limits, _look, _port
 from service.settings import Settings, read_settings
 from tests.contract.http_server import free_port, http, saying, serving
 
@@ -68,3 +68,12 @@ async def test_a_port_that_pointsman_serves_is_no_fault(host: str) -> None:
         check = await _look("port", _port, Settings(host=host, port=server.port))
 
     assert (check.ok, check.detail) == (True, f"{host}:{server.port} is served by a running Pointsman")
+
+
+async def test_a_redis_that_does_not_answer_is_told_without_its_password() -> None:
+    """The service goes on without it, and so lets each caller send a multiple of its rate."""
+    check = await _look("limits", _limits, Settings(limits_url=f"redis://:sekrit@127.0.0.1:{await free_port()}/0"))
+
+    assert not check.ok
+    assert "POINTSMAN_LIMITS_URL" in check.detail
+    assert "sekrit" not in check.detail
