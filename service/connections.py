@@ -1,9 +1,10 @@
-"""uvicorn's HTTP connection with three gaps closed. It knows no route.
+"""uvicorn's HTTP connection with four gaps closed. It knows no route.
 
 uvicorn waits for the head of a request for ever, and so keeps whoever sends half a line or nothing; here such a connection ends like an
-idle one. And of several requests that came in one packet (HTTP pipelining) uvicorn tells only the last that the caller has left; the one
-under way would go on, and break on the closed socket as an error of the service. And at the service's end uvicorn closes idle connections
-at once, on which a request may be on its way; here they stay for a moment, and answers say goodbye.
+idle one. It takes a head of any length, from anybody, before it is known who sends it; here it has a bound. Of several requests that came
+in one packet (HTTP pipelining) uvicorn tells only the last that the caller has left; the one under way would go on, and break on the closed
+socket as an error of the service. And at the service's end uvicorn closes idle connections at once, on which a request may be on its way;
+here they stay for a moment, and answers say goodbye.
 """
 
 import asyncio
@@ -11,6 +12,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+MOST_HEAD = 65_536  # bytes of a request line with its headers; nginx takes 32 KiB, Node.js 16
+TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 LINGER_SECONDS = 1.0  # in which a caller may still use a connection that it holds when the service is told to end
 CLOSE = (b"connection", b"close")
 
@@ -20,11 +23,23 @@ class Connection(HttpToolsProtocol):
 
     _head_due: asyncio.TimerHandle | None = None
     _under_way: RequestResponseCycle | None = None
+    _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """Begin to wait for the first head."""
         super().connection_made(transport)
         self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come; refuse a head that is too long, and read on for a moment, or the refusal would not arrive."""
+        if self._head_bytes > MOST_HEAD:
+            return
+        super().data_received(data)
+        if self._head_due is not None:  # its end has not come yet
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD and not self.transport.is_closing():
+                self.transport.write(TOO_LONG)
+                self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def on_headers_complete(self) -> None:
         """Stop waiting."""
@@ -60,6 +75,7 @@ class Connection(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         self._stop_waiting()
+        self._head_bytes = 0
         self._head_due = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def _stop_waiting(self) -> None:

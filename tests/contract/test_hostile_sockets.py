@@ -116,6 +116,16 @@ async def test_a_caller_that_hangs_up_is_forgotten(server: int) -> None:
     assert parsed(await exchange(server, head(target="GET /healthz HTTP/1.1")))[0] == 200
 
 
+@pytest.mark.parametrize("line", ["X: " + "x" * 5_000_000, "\r\n".join(f"X-{n}: x" for n in range(20_000))], ids=["long", "many"])
+async def test_a_head_without_end_is_refused_before_it_fills_the_memory(server: int, line: str) -> None:
+    """Whoever sends it need not have a key; a long body with a short head is none."""
+    answer = await exchange(server, head(line))
+    normal = await exchange(server, head(f"Content-Length: {len(BODY)}", "X: " + "x" * 30_000), BODY)
+
+    assert parsed(answer)[0] == 431
+    assert parsed(normal)[0] == 200
+
+
 async def test_a_body_that_trickles_is_cut_off(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """408 that may be tried again, at the time limit, though bytes keep coming; and the connection is closed."""
     monkeypatch.setattr(middleware, "BODY_SECONDS", 0.3)
