@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from service.access.keys import digest_of
 from tests.integration.conftest import READY_SECONDS, Start, free_port
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a run fits a router
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.timeout(600)  # the first test of a run fits a router
 def test_a_start_says_what_it_waits_for_and_goes_on_without_database_and_agents(start_service: Start) -> None:
     """Database, encoder, router, then the agents' addresses; neither an absent database nor silent agents keep it from being ready."""
     gone = free_port()
-    service = start_service(database_url=f"postgresql://bob:hush@127.0.0.1:{gone}/none", agents_base_url=f"http://127.0.0.1:{gone}")
+    settings = {"database_url": f"postgresql://bob:hush@127.0.0.1:{gone}/none", "agents_base_url": f"http://127.0.0.1:{gone}"}
+    service = start_service(**settings, api_keys=f"acme:{digest_of('secret')}")  # those of the database nobody knows yet
     limit = time.monotonic() + READY_SECONDS
     while "agents_asked" not in service.log:
         assert time.monotonic() < limit, service.log
