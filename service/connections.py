@@ -12,9 +12,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-MOST_HEAD = 65_536  # bytes of a request line with its headers; nginx takes 32 KiB, Node.js 16
+MOST_HEAD = 65_536  # bytes of a request line with its headers that may have come before their end; nginx takes 32 KiB, Node.js 16
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-LINGER_SECONDS = 1.0  # in which a caller may still use a connection that it holds when the service is told to end
+LINGER_SECONDS = 1.0  # that a connection stays: at the end of the service, as it may be in use; after a refusal, so that it is read
 CLOSE = (b"connection", b"close")
 
 

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlparse
 from sqlalchemy import NullPool, create_engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from service.adapters.sql_engine import IN_PASSWORDS
 from service.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 CONNECT_SECONDS = 5
-NO_ADDRESS = "this is no address. In a password, characters such as @ : / are written %40 %3A %2F (POINTSMAN_MLFLOW_URI)."
+NO_ADDRESS = f"POINTSMAN_MLFLOW_URI is no address. {IN_PASSWORDS}"
 _PASSWORD = re.compile(r"(://[^:/@]*:).*(?=@)")
 _IN_QUERY = re.compile(r"([?&](?:password|token)=)[^&]*", re.IGNORECASE)
 _ENVIRONMENT = {
@@ -66,6 +67,7 @@ def _require_answer(uri: str) -> None:
 
     Raises:
         SQLAlchemyError: it does not answer.
+        ValueError: the address is none.
     """
     if "@" in (make_url(uri).host or ""):
         raise ValueError(NO_ADDRESS)

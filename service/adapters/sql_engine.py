@@ -23,10 +23,8 @@ from service.adapters.migrations.upgrade import HEAD, current, upgrade
 from service.errors import ConfigurationError, StoreUnavailable
 
 MIGRATION_SECONDS = 60.0
-LOOKS = (
-    "POINTSMAN_DATABASE_URL must look like sqlite:///var/pointsman.db or postgresql://user:password@host/name; "
-    "in a password, characters such as @ : / are written %40 %3A %2F."
-)
+IN_PASSWORDS = "In a password, characters such as @ : / are written %40 %3A %2F."
+LOOKS = f"POINTSMAN_DATABASE_URL must look like sqlite:///var/pointsman.db or postgresql://user:password@host/name. {IN_PASSWORDS}"
 MAKE_UTF8 = "createdb --encoding=UTF8 --locale=C --template=template0 NAME"
 POOL = 3  # connections at once
 JOB_LOCK_SECONDS = 10.0  # that a piece of work waits for another process's lock

@@ -118,7 +118,7 @@ async def test_a_caller_that_hangs_up_is_forgotten(server: int) -> None:
 
 @pytest.mark.parametrize("line", ["X: " + "x" * 5_000_000, "\r\n".join(f"X-{n}: x" for n in range(20_000))], ids=["long", "many"])
 async def test_a_head_without_end_is_refused_before_it_fills_the_memory(server: int, line: str) -> None:
-    """Whoever sends it need not have a key; a long body with a short head is none."""
+    """Whoever sends it need not have a key. A head of 30 kB, which cookies can make, is taken."""
     answer = await exchange(server, head(line))
     normal = await exchange(server, head(f"Content-Length: {len(BODY)}", "X: " + "x" * 30_000), BODY)
 

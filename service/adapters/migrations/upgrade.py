@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HEAD = "0006"
 LOCK_KEY = 7_464_901_153  # any number, but the same in every process
-VERSIONS, OURS = "alembic_version", frozenset({"decision", "signal"})  # which every version of the schema has
+OURS = frozenset({"alembic_version", "decision", "signal"})  # tables that every version of the schema has
 FOREIGN = "The database has tables of another application. Name an empty one in POINTSMAN_DATABASE_URL."
 NEWER = "The database has a schema that this version does not know. Start the newer version, or restore an older database."
 
@@ -35,12 +35,12 @@ def current(connection: Connection) -> str | None:
     Raises:
         ConfigurationError: the database is another application's.
     """
-    tables = set(sa.inspect(connection).get_table_names())
-    if not (tables > OURS and VERSIONS in tables) and tables & {VERSIONS, *OURS}:  # all of them, or none
-        raise ConfigurationError(FOREIGN)
-    if VERSIONS not in tables:
+    found = OURS.intersection(sa.inspect(connection).get_table_names())
+    if not found:
         return None
-    version: str | None = connection.exec_driver_sql(f"SELECT version_num FROM {VERSIONS}").scalar()
+    if found != OURS:
+        raise ConfigurationError(FOREIGN)
+    version: str | None = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
     return version
 
 
