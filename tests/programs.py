@@ -1,10 +1,72 @@
-"""Programs of the system that tests start: under CI they must be there, elsewhere their tests are skipped with what to install."""
+"""Programs that tests start. What is not installed is a failure under CI; elsewhere its tests are skipped with what to install."""
 
+import multiprocessing
 import os
+import runpy
 import shutil
 import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+
+_LIBRARIES = (  # that take long to import; none of them starts a thread then
+    "aiohttp",
+    "dspy",
+    "fastapi",
+    "matplotlib.figure",
+    "mlflow",
+    "mlflow.store.model_registry.sqlalchemy_store",
+    "mlflow.store.tracking.sqlalchemy_store",
+    "onnxruntime",
+    "pyarrow.parquet",
+    "scipy.stats",
+    "sklearn.linear_model",
+    "sqlmodel",
+    "tokenizers",
+    "typer.rich_utils",
+    "uvicorn",
+)
+_FORKED = multiprocessing.get_context("forkserver")
+_FORKED.set_forkserver_preload(list(_LIBRARIES))
+
+
+def run_program(
+    module: str, *arguments: str, folder: Path, environment: Mapping[str, str] | None = None, seconds: float = 300.0
+) -> "subprocess.CompletedProcess[str]":
+    """Run `python -m MODULE ARGUMENTS` in a folder to its end, in a process that has the libraries already: they are most of a short run.
+
+    All of our own code is imported there. The environment is that of the tests, where none is given. Whoever tests how a program starts,
+    or kills one, starts Python anew.
+
+    Raises:
+        subprocess.TimeoutExpired: It did not end.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        output, errors = Path(name) / "stdout", Path(name) / "stderr"
+        known = dict(os.environ if environment is None else environment)
+        process = _FORKED.Process(target=_become, args=(module, arguments, folder, known, (output, errors)))
+        process.start()
+        process.join(seconds)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired([module, *arguments], seconds, errors.read_text())
+        return subprocess.CompletedProcess([module, *arguments], process.exitcode, output.read_text(), errors.read_text())
+
+
+def _become(module: str, arguments: tuple[str, ...], folder: Path, environment: dict[str, str], streams: tuple[Path, Path]) -> None:
+    """Turn this process into a run of a program."""
+    for number, path in enumerate(streams, start=1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv[1:] = arguments
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def require_program(name: str, package: str) -> str:

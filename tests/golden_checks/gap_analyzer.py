@@ -1,13 +1,14 @@
 """Checks gaps with pandas group sums, and their intervals with a bootstrap of its own (whole HCPs, drawn by index)."""
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from service.agents.sample_data import Snapshot
+from service.agents.sample_data import Reals, Snapshot
 from tests.golden_checks.question import calendar_window, check_period_is_absent, check_scope, check_unknown_name, said_period, words_of
 
 BANDS = {"decile 1-3": (1, 3), "decile 4-7": (4, 7), "decile 8-10": (8, 10)}
@@ -55,6 +56,38 @@ def check(query: str, handoff: dict[str, Any], data: Snapshot) -> None:
     _check_detail(query, found, rows, gaps, data, start, stop)
 
 
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """What the regions and bands of bootstrap draws sold, and what the market was (draws × regions × bands)."""
+
+    regions: list[str]
+    bands: list[str]
+    trx: Reals
+    market: Reals
+
+    def gaps(self, benchmark: frozenset[str]) -> Reals:
+        """What each cell would sell at the benchmark's share of its band, less what it sells."""
+        best = np.isin(self.regions, list(benchmark))
+        share = self.trx[:, best].sum(axis=1) / self.market[:, best].sum(axis=1)
+        return np.asarray(self.market * share[:, None, :] - self.trx)
+
+    def standard_shares(self) -> Reals:
+        """Each region's share at the brand's own mix of bands (draws × regions)."""
+        mix = self.market.sum(axis=1) / self.market.sum(axis=(1, 2))[:, None]
+        return np.asarray((self.trx / self.market * mix[:, None, :]).sum(axis=2))
+
+
+def _draw(frame: pd.DataFrame) -> _Draws:
+    """Draw as many HCPs as there are, with replacement, and add them up by region and band."""
+    draw, size = np.random.default_rng(29), len(frame)
+    times = np.array([np.bincount(draw.integers(0, size, size), minlength=size) for _ in range(DRAWS)], np.float64)
+    (region, regions), (band, bands) = (pd.factorize(frame[name], sort=True) for name in ("region", "band"))
+    is_in = np.eye(len(regions) * len(bands))[region * len(bands) + band]
+    trx, market = ((times * frame[name].to_numpy()) @ is_in for name in ("trx", "market_trx"))
+    shape = (DRAWS, len(regions), len(bands))
+    return _Draws(list(regions), list(bands), trx.reshape(shape), market.reshape(shape))
+
+
 class _Brand:
     """One brand's regions and cells: observed and attainable TRx a week, and gaps of DRAWS bootstrap draws."""
 
@@ -67,12 +100,11 @@ class _Brand:
         self.benchmark = benchmark
         self.cells = self._measure(frame)
         self.regions = self.cells.groupby(level=0).sum()
-        draw = np.random.default_rng(29)
-        drawn = [frame.iloc[draw.integers(0, len(frame), len(frame))] for _ in range(DRAWS)]
-        measured = [self._measure(one) for one in drawn]
-        self.drawn_cells = pd.DataFrame([(one["attainable"] - one["observed"]) for one in measured]).reset_index(drop=True)
+        drawn = _draw(frame)
+        names = pd.MultiIndex.from_product([drawn.regions, drawn.bands])
+        self.drawn_cells = pd.DataFrame(drawn.gaps(benchmark).reshape(DRAWS, -1), columns=names)[self.cells.index]
         self.drawn_regions = self.drawn_cells.T.groupby(level=0).sum().T
-        self._check_benchmark(frame, [self._standard_share(one) for one in drawn])
+        self._check_benchmark(frame, pd.DataFrame(drawn.standard_shares(), columns=drawn.regions))
 
     def _measure(self, frame: pd.DataFrame) -> pd.DataFrame:
         sums = frame.groupby(["region", "band"])[["trx", "market_trx"]].sum()
@@ -87,13 +119,13 @@ class _Brand:
         mix = frame.groupby("band")["market_trx"].sum() / frame["market_trx"].sum()
         return (sums["trx"] / sums["market_trx"]).unstack().mul(mix, axis=1).sum(axis=1)
 
-    def _check_benchmark(self, frame: pd.DataFrame, drawn: list[pd.Series]) -> None:
+    def _check_benchmark(self, frame: pd.DataFrame, drawn: pd.DataFrame) -> None:
         """The best region belongs to the benchmark; another one does unless it is plainly below it."""
         share = self._standard_share(frame)
         best = share.idxmax()
         assert best in self.benchmark, f"{best} has the highest share and is no benchmark"
         for region in share.index:
-            below = np.mean([one[best] > one[region] for one in drawn])
+            below = np.mean(drawn[best] > drawn[region])
             assert region not in self.benchmark or below <= 0.998 or region == best, f"{region} is below {best} and yet a benchmark"
             assert region in self.benchmark or below >= 0.93, f"{region} is not measurably below {best}"
 

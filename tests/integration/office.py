@@ -5,7 +5,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from service.adapters.sql_store import SqlStore
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
 from tests.contract.test_store import NOW, a_receipt
+from tests.programs import run_program
 
 ASKS = {
     "invoices": ["which invoices of {} are overdue", "does {} owe us money", "list what {} has not paid", "unpaid bills of {}"],
@@ -92,9 +92,8 @@ def logged(text: str, session: str, agent: str, *, succeeded: bool, hour: int) -
 
 def run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run `optimize` in a folder, with settings of `POINTSMAN_*`."""
-    command = [sys.executable, "-m", "optimizers.cli", *arguments]
     environment = os.environ | {f"POINTSMAN_{name}": value for name, value in settings.items()}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    return run_program("optimizers.cli", *arguments, folder=folder, environment=environment)
 
 
 def registry(folder: Path) -> MlflowRegistry:

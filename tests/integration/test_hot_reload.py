@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ from service.adapters.mlflow_registry import CHAMPION, MODEL, MlflowRegistry
 from signatures.artifact import MANIFEST, STUDENT
 from tests.integration.conftest import Program, free_port
 from tests.integration.test_optimize import AGENTS, INTENTS, TEXTS
+from tests.programs import run_program
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
 FOLLOWS_SECONDS = 10.0
@@ -46,7 +45,7 @@ def service(office: Path) -> Iterator[Program]:
 
 def run(folder: Path, program: str, *arguments: str) -> None:
     """Run a program of the system in a folder."""
-    done = subprocess.run([sys.executable, "-m", program, *arguments], cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    done = run_program(program, *arguments, folder=folder)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,8 +1,6 @@
 """Keys made, used and revoked by commands while a real service runs on their database."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import body
+from tests.conftest import ROOT, body
 from tests.integration.conftest import Start
+from tests.programs import run_program
 
 pytestmark = pytest.mark.timeout(300)
 WITHIN = 15.0  # seconds: the service promises five, the machine may be busy
@@ -20,8 +19,7 @@ WITHIN = 15.0  # seconds: the service promises five, the machine may be busy
 
 def keys(database: str, *arguments: str) -> Any:
     """Run `pointsman keys`, and return what it prints as JSON, if it does."""
-    program = [sys.executable, "-m", "service.cli", "keys", *arguments]
-    done = subprocess.run(program, env={"POINTSMAN_DATABASE_URL": database}, capture_output=True, text=True, timeout=60, check=False)
+    done = run_program("service.cli", "keys", *arguments, folder=ROOT, environment={"POINTSMAN_DATABASE_URL": database})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) if "--json" in arguments else done.stdout
 
@@ -80,9 +78,8 @@ WRONG = {
 def test_what_makes_no_sense_is_refused_with_what_to_do(tmp_path: Path, arguments: list[str], said: str) -> None:
     """Exit code 2, and no key is made."""
     database = f"sqlite:///{tmp_path}/keys.db"
-    program = [sys.executable, "-m", "service.cli", "keys", *arguments]
 
-    done = subprocess.run(program, env={"POINTSMAN_DATABASE_URL": database}, capture_output=True, text=True, timeout=60, check=False)
+    done = run_program("service.cli", "keys", *arguments, folder=tmp_path, environment={"POINTSMAN_DATABASE_URL": database})
 
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr

@@ -5,8 +5,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from tests.conftest import body
 from tests.integration.conftest import Program, Start, free_port
 from tests.integration.test_lm_faults import Handler, answering, completion, served
 from tests.integration.test_lm_faults import http as answered
+from tests.programs import run_program
 
 pytestmark = pytest.mark.timeout(600)
 MARK = "zanzibar"  # in every secret and every text, and in nothing else
@@ -143,9 +142,9 @@ def test_no_wrong_setting_is_quoted(tmp_path: Path, name: str, value: str) -> No
     """A secret that stands in the wrong place is none the less a secret."""
     settings = {"LM": "local"} if name == "LM_API_KEY" else {"OIDC_AUDIENCE": "x"} if name == "OIDC_ISSUER" else {}
     environment = {f"POINTSMAN_{setting}": text for setting, text in {**settings, name: value}.items()}
-    command = [sys.executable, "-m", "service.cli", "serve", *(("--port", str(free_port())) if name != "PORT" else ())]
+    command = ("serve", *(("--port", str(free_port())) if name != "PORT" else ()))
     clean = {k: v for k, v in os.environ.items() if not k.startswith("POINTSMAN_")}
-    done = subprocess.run(command, cwd=tmp_path, env=clean | environment, capture_output=True, text=True, timeout=60, check=False)
+    done = run_program("service.cli", *command, folder=tmp_path, environment=clean | environment)
 
     assert done.returncode == 2, done.stderr
     assert MARK not in done.stdout + done.stderr
@@ -155,9 +154,8 @@ def test_no_wrong_setting_is_quoted(tmp_path: Path, name: str, value: str) -> No
 def test_an_address_of_the_registry_is_not_quoted_with_its_password(tmp_path: Path, address: str) -> None:
     """A password with an @ that is not written %40 looks like a part of the host, and errors tell hosts."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("POINTSMAN_")}
-    command = [sys.executable, "-m", "service.cli", "routers", "list"]
     settings = {"POINTSMAN_MLFLOW_URI": address}
-    done = subprocess.run(command, cwd=tmp_path, env=clean | settings, capture_output=True, text=True, timeout=60, check=False)
+    done = run_program("service.cli", "routers", "list", folder=tmp_path, environment=clean | settings)
 
     assert done.returncode == 2, done.stderr
     assert "%40" in done.stderr

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from safetensors.numpy import save_file
 
 from signatures.artifact import MANIFEST, STUDENT
 from tests.integration.conftest import ROOT
+from tests.programs import run_program
 
 pytestmark = pytest.mark.timeout(600)
 TEXTS = {
@@ -38,10 +38,7 @@ intents:
 
 def run(program: str, folder: Path, *arguments: str, catalog: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a program of the system in a folder, with the packaged catalogue or another one."""
-    environment = os.environ | {"POINTSMAN_CATALOG": str(catalog or "")}
-    return subprocess.run(
-        [sys.executable, "-m", program, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    return run_program(program, *arguments, folder=folder, environment=os.environ | {"POINTSMAN_CATALOG": str(catalog or "")})
 
 
 def optimize(folder: Path, *arguments: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import norm
 from sklearn.linear_model import RidgeCV
 
-from service.agents.sample_data import Mask, Reals, Snapshot
+from service.agents.sample_data import Reals, Snapshot
 from service.agents.subgroups.model import Study, halve, score
 
 SEED = 23
@@ -60,9 +60,10 @@ def rank_by_effect(data: Snapshot, study: Study, splits: int = MOST_SPLITS) -> R
     for _ in range(splits):
         half = halve(study, rng)
         for fitted, judged in ((half, ~half), (~half, half)):
-            prediction = _predict(study, traits, fitted, judged)
-            effect, _, _ = score(study, fitted, judged)
-            checks.append(_judge(effect, prediction))
+            effect, _, _ = score(study, fitted, fitted | judged)
+            model = RidgeCV(alphas=PENALTIES).fit(traits[fitted], effect[fitted])
+            prediction = np.asarray(model.predict(traits[judged]))
+            checks.append(_judge(effect[judged], prediction))
             total[judged] += prediction
             seen[judged] += 1
     median = np.median(np.array(checks), axis=0)
@@ -91,12 +92,6 @@ def describe_hcps(data: Snapshot, study: Study) -> Reals:
         columns += [(brand == one) * setting for one in brands]
     traits = np.column_stack(columns)
     return np.asarray((traits - traits.mean(axis=0)) / np.maximum(traits.std(axis=0), 1e-9))
-
-
-def _predict(study: Study, traits: Reals, fitted: Mask, judged: Mask) -> Reals:
-    effect, _, _ = score(study, fitted, fitted)
-    model = RidgeCV(alphas=PENALTIES).fit(traits[fitted], effect)
-    return np.asarray(model.predict(traits[judged]))
 
 
 def _judge(effect: Reals, prediction: Reals) -> list[float]:

@@ -279,7 +279,7 @@ def test_little_time_means_fewer_halves_and_says_so(ask: Ask) -> None:
 @pytest.mark.parametrize("question", ["", "?", "a" * 10_000, "vs vs vs \x00 %%% 9999999 %"], ids=["empty", "mark", "long", "noise"])
 def test_any_text_gets_an_answer_that_survives_json(make_dispatch: Callable[..., Any], question: str) -> None:
     """Nothing named means all is screened; the handoff is the same when it comes back from JSON, and twice the same."""
-    dispatch = make_dispatch(AGENT, context={"raw_query": question})
+    dispatch = make_dispatch(AGENT, context={"raw_query": question}, max_latency_ms=400)
     first, second = run_agent(AGENT, dispatch), run_agent(AGENT, dispatch)
 
     assert first.execution.status == "success"
