@@ -186,7 +186,7 @@ def _bootstrap(
                 seed_set,
                 test,
                 mlflow_uri=settings.mlflow_uri,
-                encoder=Encoder(settings.encoder, threads=os.cpu_count() or 1),
+                load_encoder=lambda: Encoder(settings.encoder, threads=os.cpu_count() or 1),
                 descriptions={intent.name: intent.description for intent in load_catalog(settings.catalog).intents},
                 risk_target=risk_target,
                 promote=promote,

@@ -51,7 +51,7 @@ def bootstrap(
     golden: Path | None,
     *,
     mlflow_uri: str,
-    encoder: Encoder,
+    load_encoder: Callable[[], Encoder],
     descriptions: Mapping[str, str],
     risk_target: float,
     promote: bool,
@@ -59,7 +59,8 @@ def bootstrap(
 ) -> Bootstrapped:
     """Fit a router and register it; it becomes champion when there is none, or when it is to be promoted.
 
-    `descriptions` say what each intent of the catalogue means; those of intents without rows are not used.
+    `descriptions` say what each intent of the catalogue means; those of intents without rows are not used. The encoder, whose first start
+    takes seconds, is loaded when the data can be used.
 
     Raises:
         ValueError, FileNotFoundError: the seed set or the golden set cannot be used, or has labels that are not the catalogue's.
@@ -68,7 +69,7 @@ def bootstrap(
     test = read_rows(golden) if golden is not None else []
     require_known([*rows, *test], descriptions)
     require_apart(rows, test)
-    fitted = fit(rows, encoder, descriptions=descriptions, seed=SEED, progress=progress)
+    fitted = fit(rows, load_encoder(), descriptions=descriptions, seed=SEED, progress=progress)
     held_out = read_held_out(fitted)
     progress("fitting the policy")
     policy = fit_several(fitted, fit_policy(held_out, risk_target=risk_target))

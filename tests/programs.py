@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-_LIBRARIES = (  # that take long to import; none of them starts a thread then
+from service.adapters.mlflow_client import ENVIRONMENT
+
+_LIBRARIES = (  # that take long to import
     "aiohttp",
     "dspy",
     "fastapi",
@@ -21,7 +23,6 @@ _LIBRARIES = (  # that take long to import; none of them starts a thread then
     "mlflow",
     "mlflow.store.model_registry.sqlalchemy_store",
     "mlflow.store.tracking.sqlalchemy_store",
-    "onnxruntime",
     "pyarrow.parquet",
     "scipy.stats",
     "sklearn.linear_model",
@@ -32,6 +33,7 @@ _LIBRARIES = (  # that take long to import; none of them starts a thread then
 )
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(list(_LIBRARIES))
+os.environ.update(ENVIRONMENT)  # which the first run hands on to the process that imports the libraries
 
 
 def run_program(

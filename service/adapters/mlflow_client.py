@@ -25,7 +25,7 @@ CONNECT_SECONDS = 5
 NO_ADDRESS = f"POINTSMAN_MLFLOW_URI is no address. {IN_PASSWORDS}"
 _PASSWORD = re.compile(r"(://[^:/@]*:).*(?=@)")
 _IN_QUERY = re.compile(r"([?&](?:password|token)=)[^&]*", re.IGNORECASE)
-_ENVIRONMENT = {
+ENVIRONMENT = {  # of whoever imports MLflow
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
@@ -77,7 +77,7 @@ def _require_answer(uri: str) -> None:
 
 def _errors() -> "type[MlflowException]":
     """Return what MLflow raises; whatever imports MLflow first has to have its settings made."""
-    for name, text in _ENVIRONMENT.items():
+    for name, text in ENVIRONMENT.items():
         os.environ.setdefault(name, text)
     from mlflow.exceptions import MlflowException
 

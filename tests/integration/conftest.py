@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import httpx
 import pytest
 from filelock import FileLock
 
+from service.adapters.mlflow_client import open_client
+from service.routing.encoder_file import CACHE, served_model
 from tests.programs import free_port as free_port
 
 ROOT = Path(__file__).parents[2]
@@ -93,16 +96,45 @@ class Program:
 
 
 @pytest.fixture(scope="session")
-def workplace(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A working folder with a router version fitted from the whole seed set; fitted once, whichever process is first."""
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Return a folder of a name that all processes of the tests share; the first one that asks for it fills it."""
     base = tmp_path_factory.getbasetemp()
-    shared = (base if worker_id == "master" else base.parent) / "bootstrapped"
-    with FileLock(f"{shared}.lock"):
-        if not shared.exists():
-            shared.mkdir()
-            program = [sys.executable, "-m", "optimizers.cli", "--bootstrap", "--seed-set", str(ROOT / "datasets" / "seed")]
-            done = subprocess.run(program, cwd=shared, capture_output=True, text=True, timeout=400, check=False)
-            assert done.returncode == 0, done.stderr
+
+    def share(name: str, fill: Callable[[Path], None]) -> Path:
+        folder = (base if worker_id == "master" else base.parent) / name
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                folder.mkdir()
+                fill(folder)
+        return folder
+
+    return share
+
+
+@pytest.fixture(scope="session")
+def begun(shared_folder: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """A working folder in which nothing was done but what takes seconds the first time: the encoder's 8 bits and an empty registry."""
+
+    def fill(folder: Path) -> None:
+        served_model(folder / CACHE)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The ``noload`` loader strategy")  # MLflow under SQLAlchemy 2.1
+            open_client(f"sqlite:///{folder}/mlruns/mlflow.db")
+
+    return shared_folder("begun", fill)
+
+
+@pytest.fixture(scope="session")
+def workplace(begun: Path, shared_folder: Callable[[str, Callable[[Path], None]], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with a router version fitted from the whole seed set; fitted once, whichever process is first."""
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(begun, folder, dirs_exist_ok=True)
+        program = [sys.executable, "-m", "optimizers.cli", "--bootstrap", "--seed-set", str(ROOT / "datasets" / "seed")]
+        done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=400, check=False)
+        assert done.returncode == 0, done.stderr
+
+    shared = shared_folder("bootstrapped", fill)
     return Path(shutil.copytree(shared, tmp_path_factory.mktemp("workplace") / "work"))
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import subprocess
 from datetime import timedelta
 from pathlib import Path
@@ -35,16 +36,18 @@ INTENT = "  - {{name: {0}, description: Everything about {0} here., wish: see to
 SEED = 1
 
 
-def make_office(folder: Path, requests: int = 300) -> None:
+def make_office(folder: Path, begun: Path, requests: int = 300) -> None:
     """Write catalogue and labelled requests, make the first router and write a log of so many requests."""
-    open_office(folder)
+    open_office(folder, begun)
     done = run(folder, "--bootstrap", "--seed-set", "seed.jsonl")
     assert done.returncode == 0, done.stderr
     asyncio.run(write_log(folder, requests))
 
 
-def open_office(folder: Path) -> None:
-    """Write catalogue and labelled requests: there is no router and no log yet."""
+def open_office(folder: Path, begun: Path | None = None) -> None:
+    """Write catalogue and labelled requests: there is no router and no log yet, nor anything else where no folder is copied."""
+    if begun is not None:
+        shutil.copytree(begun, folder, dirs_exist_ok=True)
     (folder / "catalog").mkdir()
     agents = ", ".join(AGENT.format(name) for name in ASKS)
     tiers = "tiers: {3: {timeout_ms: 60000, max_retries: 1, fallback: template}}"

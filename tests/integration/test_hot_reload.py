@@ -21,9 +21,9 @@ SLOW_MACHINE = 30.0  # until the watcher has been started and has imported MLflo
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def office(tmp_path_factory: pytest.TempPathFactory, begun: Path) -> Path:
     """A working folder with a small catalogue and its first router."""
-    folder = tmp_path_factory.mktemp("office")
+    folder = Path(shutil.copytree(begun, tmp_path_factory.mktemp("office"), dirs_exist_ok=True))
     lines = [json.dumps({"text": text, "label": label}) for label, texts in TEXTS.items() for text in texts]
     (folder / "seed.jsonl").write_text("\n".join(lines))
     (folder / "catalog").mkdir()

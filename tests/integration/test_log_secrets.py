@@ -116,6 +116,7 @@ async def test_no_error_of_the_database_is_quoted(start_service: Start, tmp_path
     connection.close()
 
     answer = await asyncio.to_thread(httpx.post, f"{service.url}/orchestrate", json=asking("hello"), timeout=30.0)
+    await asyncio.to_thread(service.stop)
 
     assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
     assert MARK not in service.log + answer.text
@@ -138,8 +139,9 @@ async def test_no_error_of_the_database_is_quoted(start_service: Start, tmp_path
         ("LM_API_KEY", MARK),
     ],
 )
-def test_no_wrong_setting_is_quoted(tmp_path: Path, name: str, value: str) -> None:
+def test_no_wrong_setting_is_quoted(begun: Path, tmp_path: Path, name: str, value: str) -> None:
     """A secret that stands in the wrong place is none the less a secret."""
+    (tmp_path / "var").symlink_to(begun / "var")
     settings = {"LM": "local"} if name == "LM_API_KEY" else {"OIDC_AUDIENCE": "x"} if name == "OIDC_ISSUER" else {}
     environment = {f"POINTSMAN_{setting}": text for setting, text in {**settings, name: value}.items()}
     command = ("serve", *(("--port", str(free_port())) if name != "PORT" else ()))

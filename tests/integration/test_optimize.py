@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,9 @@ def optimize(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, begun: Path) -> Path:
     """A working folder with a small seed set, and the catalogue `office` whose intents it labels but for one."""
-    folder = tmp_path_factory.mktemp("optimize")
+    folder = Path(shutil.copytree(begun, tmp_path_factory.mktemp("optimize"), dirs_exist_ok=True))
     lines = [json.dumps({"text": text, "label": label}) for label, texts in TEXTS.items() for text in texts]
     (folder / "seed.jsonl").write_text("\n".join(lines))
     (folder / "office").mkdir()

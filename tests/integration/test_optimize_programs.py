@@ -82,10 +82,10 @@ def _matches(ask: str, query: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, begun: Path) -> Path:
     """An office."""
     folder = tmp_path_factory.mktemp("programs")
-    make_office(folder, requests=140)
+    make_office(folder, begun, requests=140)
     return folder
 
 

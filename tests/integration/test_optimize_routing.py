@@ -31,10 +31,10 @@ SEED = 1
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, begun: Path) -> Path:
     """An office."""
     folder = tmp_path_factory.mktemp("log")
-    make_office(folder)
+    make_office(folder, begun)
     return folder
 
 

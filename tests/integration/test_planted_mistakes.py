@@ -25,10 +25,10 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:The `
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def office(tmp_path_factory: pytest.TempPathFactory, begun: Path) -> Path:
     """A working folder with a catalogue of three agents and a router."""
     folder = tmp_path_factory.mktemp("office")
-    open_office(folder)
+    open_office(folder, begun)
     done = run(folder, "--bootstrap", "--seed-set", "seed.jsonl")
     assert done.returncode == 0, done.stderr
     return folder
