@@ -67,7 +67,7 @@ arch: install-dev ## Check the direction of imports
 
 test: install-dev ## Run every check and test that needs no program besides Python
 	@$(MAKE) --no-print-directory lint types arch
-	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=40
+	@$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist loadfile --no-loadscope-reorder --durations=40
 
 bench-intents: install-dev ## Measure the student on public data: make bench-intents DATA=FOLDER
 	@$(BIN)/python -m tests.bench.intents --data $(DATA)

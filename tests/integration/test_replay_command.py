@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Iterat
                 folder / "seed.jsonl",
                 None,
                 mlflow_uri=f"sqlite:///{folder}/mlruns/mlflow.db",
-                encoder=encoder,
+                load_encoder=lambda: encoder,
                 descriptions={name: f"Everything about {name} here." for name in ASKS},
                 risk_target=0.02,
                 promote=False,

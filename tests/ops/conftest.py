@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.conftest import ROOT, free_port, workplace
+from tests.integration.conftest import ROOT, begun, free_port, shared_folder, workplace
 
-__all__ = ["workplace"]  # a fixture of this ring too
+__all__ = ["begun", "shared_folder", "workplace"]  # fixtures of this ring too
 
 MONITORING = ROOT / "k8s" / "monitoring"
 RULES = MONITORING / "rules.yaml"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from service.agents.sample_data import Reals
@@ -30,7 +31,14 @@ class Metric:
 
 
 def _roc_auc(truth: Reals, predicted: Reals, weight: Reals | None = None) -> float:
-    return float(roc_auc_score(truth, predicted, sample_weight=weight))
+    if weight is not None:
+        return float(roc_auc_score(truth, predicted, sample_weight=weight))
+    positive = truth > 0.5
+    many, others = int(positive.sum()), int((~positive).sum())
+    if not many or not others:
+        return float("nan")
+    # Mann and Whitney's U (Hanley and McNeil 1982): the same number in a tenth of the time, and shuffling inputs asks for hundreds
+    return float((rankdata(predicted)[positive].sum() - many * (many + 1) / 2) / (many * others))
 
 
 def _pr_auc(truth: Reals, predicted: Reals, weight: Reals | None = None) -> float:
