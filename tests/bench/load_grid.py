@@ -3,9 +3,9 @@
 The service on SQLite and on PostgreSQL, with one worker and with two, in front of agents that answer at once; LiteLLM's proxy with one
 worker and with two, in front of a model that answers at once. The load generator is a process of its own, open-loop, and asks agent and
 model directly, too: what a system adds is its time less that. Systems take turns within every round. What the two kinds of system do for a
-request is not the same (docs/benchmarks.md says what); what is compared is what stands between a caller and the answer. A question asks
-for one thing, as a completion is one call of one model; in two more rows the caller names the intent, as a caller of LiteLLM names the
-model, and a question has clauses that may ask for several things.
+request is not the same (docs/benchmarks.md says what); what is compared is what stands between a caller and the answer. Like for like is
+the caller who names the intent, as a caller of LiteLLM's names the model. In further rows the service has to read the question; it asks
+for one thing, as a completion is one call of one model, and in the last row it has clauses that may ask for several.
 """
 
 import argparse
@@ -53,22 +53,19 @@ def main() -> None:
         stack.enter_context(launched(model, folder))
         wait_for(model.port)
         agent = System("an agent directly", [], int(agents.rpartition(":")[2]), {}, "dispatch", "/agents/explainer")
-        ours = [_ours(given.state, agents, folder, workers, postgres.address) for workers in (1, 2)]
-        started = [system for pair in ours for system in pair]
-        named = replace(started[0], name=f"{started[0].name}, the caller names the intent", body="parsed_question")
-        compound = replace(started[0], name=f"{started[0].name}, questions with clauses")
-        behind = {system.name: agent for system in (*started, named, compound)}
-        if given.litellm is not None:
-            peers = [_litellm(given.litellm, folder, model.port, workers) for workers in (1, 2)]
-            behind |= {peer.name: model for peer in peers}
-            started += peers
-        stack.enter_context(running(started, folder))
-        turns = [agent, model, *started, named, compound]
+        ours = [system for workers in (1, 2) for system in _ours(given.state, agents, folder, workers, postgres.address)]
+        peers = [_litellm(given.litellm, folder, model.port, workers) for workers in (1, 2)] if given.litellm is not None else []
+        stack.enter_context(running([*ours, *peers], folder))
+        named = [replace(system, name=f"{system.name}: intent named", body="parsed_question") for system in ours]
+        asked = [replace(system, name=f"{system.name}: question") for system in ours]
+        compound = replace(ours[0], name=f"{ours[0].name}: question with clauses")
+        behind = {system.name: agent for system in (*named, *asked, compound)} | {peer.name: model for peer in peers}
+        turns = [agent, model, *named, *peers, *asked, compound]
         texts = dict.fromkeys((turn.name for turn in turns), write_texts(folder, clauses=False))
         texts[compound.name] = write_texts(folder, clauses=True)
         for rate in given.rates:
             _steady(turns, behind, texts, rate, given)
-        _saturated(turns[2:], texts, given.seconds)
+        _saturated([*named, *peers, *asked], texts, given.seconds / 2)
 
 
 def _ours(state: Path, agents: str, folder: Path, workers: int, server: str) -> list[System]:

@@ -14,7 +14,7 @@ from service.routing.encoder import Encoder
 from tests.bench.systems import ROOT, System
 
 TOKENS, SEED = (19, 21), 7
-OFFERED, STEP, KEPT = 20.0, 1.2, 0.97  # requests a second; the next is so much higher, until less than so much is answered in time
+OFFERED, STEP, KEPT = 40.0, 1.2, 0.97  # requests a second; the next is so much higher, until less than so much is answered in time
 
 
 def write_texts(folder: Path, *, clauses: bool | None = None) -> Path:
