@@ -32,6 +32,12 @@ class Watchers(Multiprocess):
             one.close()
         super().terminate_all()
 
+    def keep_subprocess_alive(self) -> None:
+        """Look after each process. One that dies before it gives its sign of life must not be waited for, while nobody heeds SIGTERM."""
+        for one in self.processes:
+            one.child_conn.close()  # its own copy ends with it, and that is heard at once
+        super().keep_subprocess_alive()
+
 
 class _Serving(TypedDict):
     log_config: None

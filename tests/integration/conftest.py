@@ -156,16 +156,27 @@ def start_service(workplace: Path, agents: Program) -> Iterator[Start]:
     started: list[Program] = []
 
     def start(*options: str, **settings: str) -> Program:
-        port = free_port()
-        environment = {f"POINTSMAN_{name.upper()}": text for name, text in settings.items()}
-        environment.setdefault("POINTSMAN_AGENTS_BASE_URL", agents.url)
-        program = Program(["serve", "--port", str(port), *options], workplace, environment, f"http://127.0.0.1:{port}/readyz")
-        started.append(program)
-        return program
+        started.append(_serve(workplace, agents, *options, **settings))
+        return started[-1]
 
     yield start
     for program in started:
         program.stop()
+
+
+@pytest.fixture(scope="module")
+def service(workplace: Path, agents: Program) -> Iterator[Program]:
+    """A service with the built-in agents behind it, for all tests of a module that need no settings of their own."""
+    program = _serve(workplace, agents)
+    yield program
+    program.stop()
+
+
+def _serve(workplace: Path, agents: Program, *options: str, **settings: str) -> Program:
+    port = free_port()
+    environment = {f"POINTSMAN_{name.upper()}": text for name, text in settings.items()}
+    environment.setdefault("POINTSMAN_AGENTS_BASE_URL", agents.url)
+    return Program(["serve", "--port", str(port), *options], workplace, environment, f"http://127.0.0.1:{port}/readyz")
 
 
 @pytest.fixture(scope="module")

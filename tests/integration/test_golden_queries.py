@@ -4,7 +4,6 @@ The caller names the intent, so that routing (which has tests of its own) is not
 """
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from service.agents.sample_data import Snapshot, load_snapshot
 from service.catalog.loader import load_catalog
 from tests.conftest import ROOT, body
-from tests.integration.conftest import SPECIFIED, Program, Start
+from tests.integration.conftest import SPECIFIED, Program
 
 pytestmark = pytest.mark.timeout(900)
 AT_ONCE = 3
@@ -28,12 +27,6 @@ ROWS = [json.loads(line) for line in (ROOT / "datasets/golden/test.jsonl").read_
 def data() -> Snapshot:
     """The sample data of today, as the agents have them."""
     return load_snapshot()
-
-
-@pytest.fixture
-def service(start_service: Start) -> Iterator[Program]:
-    """The service with the built-in agents behind it."""
-    return start_service()
 
 
 def golden(intent: str) -> list[str]:

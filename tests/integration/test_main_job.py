@@ -31,10 +31,8 @@ def golden() -> dict[str, list[str]]:
     return {label: [r["text"] for r in rows if r["label"] == label] for label in SPECIFIED}
 
 
-def test_each_intents_golden_queries_reach_the_specified_agent(start_service: Start, golden: dict[str, list[str]]) -> None:
+def test_each_intents_golden_queries_reach_the_specified_agent(service: Program, golden: dict[str, list[str]]) -> None:
     """Of three golden queries at least two go to the primary agent of the routing table, whatever it then has to say."""
-    service = start_service()
-
     for intent, primary in SPECIFIED.items():
         answers = [httpx.post(f"{service.url}/orchestrate", json=body(text), timeout=90.0).json() for text in golden[intent][:3]]
         reached = [a for a in answers if a["intent"] == intent and a["agents_dispatched"][:1] == [primary]]
@@ -44,9 +42,8 @@ def test_each_intents_golden_queries_reach_the_specified_agent(start_service: St
 CONVERSION = "Train a model that predicts conversion for Kisqali in the Midwest, without samples."
 
 
-def test_a_model_is_trained_step_by_step_and_taken_into_service_after_a_yes(start_service: Start, workplace: Path) -> None:
+def test_a_model_is_trained_step_by_step_and_taken_into_service_after_a_yes(service: Program, workplace: Path) -> None:
     """The pipeline's four agents in order, its inputs as declared, a version in MLflow; then the deployer, asked first, moves its alias."""
-    service = start_service()
     wish = {"role": "user", "content": "should we put the model e2i-kisqali-conversion-midwest into production?"}
 
     def ask(text: str, *said: dict[str, str]) -> dict[str, Any]:
@@ -68,9 +65,8 @@ def test_a_model_is_trained_step_by_step_and_taken_into_service_after_a_yes(star
     assert deployed["status"] == "success", deployed["response_text"]
 
 
-def test_a_pipeline_stops_at_its_gate_with_the_report(start_service: Start) -> None:
+def test_a_pipeline_stops_at_its_gate_with_the_report(service: Program) -> None:
     """Bad data are not trained on: status failed, `qc_gate_blocked`, and the report in the result."""
-    service = start_service()
     strict = body(CONVERSION, context={"qc_minimum": 1.0})
 
     answer = httpx.post(f"{service.url}/orchestrate", json=strict, timeout=120.0).json()
@@ -81,9 +77,8 @@ def test_a_pipeline_stops_at_its_gate_with_the_report(start_service: Start) -> N
     assert (report["passed"], report["share_met"] < 1.0) == (False, True)
 
 
-def test_several_wishes_are_answered_together(start_service: Start) -> None:
+def test_several_wishes_are_answered_together(service: Program) -> None:
     """Two perspectives at once, each by its own agent, in the order of the text."""
-    service = start_service()
     text = "where are we leaving Kisqali scripts on the table, and what will Kisqali TRx look like next quarter?"
 
     answer = httpx.post(f"{service.url}/orchestrate", json=body(text), timeout=90.0).json()
@@ -110,9 +105,8 @@ FOREIGN = {
 }
 
 
-def test_a_text_is_understood_as_a_whole(start_service: Start) -> None:
+def test_a_text_is_understood_as_a_whole(service: Program) -> None:
     """Several wishes in the order of carrying out, without what is not wanted; a language that is not read is refused by name."""
-    service = start_service()
 
     def decide(text: str) -> dict[str, Any]:
         return dict(httpx.post(f"{service.url}/route", json=body(text), timeout=60.0).json())
@@ -127,9 +121,8 @@ def test_a_text_is_understood_as_a_whole(start_service: Start) -> None:
         assert f"({code})" in decision["warnings"][0]["message"]
 
 
-def test_a_causal_question_is_answered_with_an_interval_that_covers_the_documented_truth(start_service: Start) -> None:
+def test_a_causal_question_is_answered_with_an_interval_that_covers_the_documented_truth(service: Program) -> None:
     """The answer of the real agent through the real service holds the adjusted effect, and the truth (docs/agents.md) lies within."""
-    service = start_service()
     answer = httpx.post(f"{service.url}/orchestrate", json=body("Did the rep visits really lift Kisqali TRx?"), timeout=60.0).json()
 
     output = answer["agent_results"][0]["result"]["primary_output"]
@@ -156,9 +149,8 @@ def test_a_follow_up_can_be_tried_from_the_terminal(workplace: Path) -> None:
     assert alone["action"] != "dispatch"
 
 
-def test_a_connection_may_rest_for_longer_than_five_seconds(start_service: Start) -> None:
+def test_a_connection_may_rest_for_longer_than_five_seconds(service: Program) -> None:
     """Proxies keep connections for a minute; a request on one that the service has just closed would be lost on its way."""
-    service = start_service()
     connection = http.client.HTTPConnection("127.0.0.1", int(service.url.rpartition(":")[2]), timeout=30.0)
     with contextlib.closing(connection):
         connection.request("GET", "/healthz")
@@ -214,7 +206,7 @@ def _kill_after(service: Program, seconds: float) -> None:
     service.kill()
 
 
-def test_an_agent_that_speaks_a2a_answers_like_any_other(start_service: Start, agents: Program, tmp_path: Path) -> None:
+def test_an_agent_that_speaks_a2a_answers_like_any_other(service: Program, start_service: Start, agents: Program, tmp_path: Path) -> None:
     """The explainer over A2A, through the whole service: same evidence, same receipt."""
     for file in FILES:
         (tmp_path / file).write_text((PACKAGED / file).read_text())
@@ -222,19 +214,18 @@ def test_an_agent_that_speaks_a2a_answers_like_any_other(start_service: Start, a
     own = "urls: [http://127.0.0.1:8101/agents/explainer]\n    builtin: true"
     assert own in described
     (tmp_path / "agents.yaml").write_text(described.replace(own, f"urls: [{agents.url}/a2a/explainer]\n    protocol: a2a"))
-    plain, spoken = start_service(), start_service(catalog=str(tmp_path))
+    spoken = start_service(catalog=str(tmp_path))
     question = "@explainer what does a confidence interval mean?"
 
-    answers = [httpx.post(f"{one.url}/orchestrate", json=body(question), timeout=90.0).json() for one in (plain, spoken)]
+    answers = [httpx.post(f"{one.url}/orchestrate", json=body(question), timeout=90.0).json() for one in (service, spoken)]
 
     assert [a["status"] for a in answers] == ["success", "success"], answers[1]["response_text"]
     assert answers[0]["response_text"] == answers[1]["response_text"]
     assert answers[1]["agents_dispatched"] == ["explainer"]
 
 
-def test_users_of_the_drill_ask_and_rate(start_service: Start, agents: Program, workplace: Path) -> None:
+def test_users_of_the_drill_ask_and_rate(service: Program, agents: Program, workplace: Path) -> None:
     """What cannot be asked is told in a sentence, with exit code 2."""
-    service = start_service()
     script = [sys.executable, str(ROOT / "scripts" / "drill_users.py")]
 
     def users(*arguments: str) -> subprocess.CompletedProcess[str]:
