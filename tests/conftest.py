@@ -38,6 +38,12 @@ from tests.fakes import MemoryStore, ScriptedAgents, some_health
 ROOT = Path(__file__).parents[1]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with a module that needs the fitted working folder: one process takes a minute to fit it, and others would wait for it."""
+    first = next((item.path for item in items if "workplace" in getattr(item, "fixturenames", ())), None)
+    items.sort(key=lambda item: item.path != first)
+
+
 @pytest.fixture(scope="session")
 def catalog() -> Catalog:
     return load_catalog()

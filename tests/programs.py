@@ -33,7 +33,6 @@ _LIBRARIES = (  # that take long to import
 )
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(list(_LIBRARIES))
-os.environ.update(ENVIRONMENT)  # which the first run hands on to the process that imports the libraries
 
 
 def run_program(
@@ -51,13 +50,19 @@ def run_program(
         output, errors = Path(name) / "stdout", Path(name) / "stderr"
         known = dict(os.environ if environment is None else environment)
         process = _FORKED.Process(target=_become, args=(module, arguments, folder, known, (output, errors)))
-        process.start()
+        with pytest.MonkeyPatch.context() as patch:  # the first start makes the process that imports the libraries
+            for variable, value in ENVIRONMENT.items():
+                patch.setenv(variable, value)
+            process.start()
         process.join(seconds)
-        if process.exitcode is None:
+        code = process.exitcode
+        if code is None:
             process.kill()
             process.join()
+        process.close()
+        if code is None:
             raise subprocess.TimeoutExpired([module, *arguments], seconds, errors.read_text())
-        return subprocess.CompletedProcess([module, *arguments], process.exitcode, output.read_text(), errors.read_text())
+        return subprocess.CompletedProcess([module, *arguments], code, output.read_text(), errors.read_text())
 
 
 def _become(module: str, arguments: tuple[str, ...], folder: Path, environment: dict[str, str], streams: tuple[Path, Path]) -> None:
