@@ -15,24 +15,25 @@ import pytest
 
 from service.adapters.mlflow_client import ENVIRONMENT
 
-_LIBRARIES = (  # that take long to import
-    "aiohttp",
-    "dspy",
-    "fastapi",
-    "matplotlib.figure",
-    "mlflow",
-    "mlflow.store.model_registry.sqlalchemy_store",
-    "mlflow.store.tracking.sqlalchemy_store",
-    "pyarrow.parquet",
-    "scipy.stats",
-    "sklearn.linear_model",
-    "sqlmodel",
-    "tokenizers",
-    "typer.rich_utils",
-    "uvicorn",
-)
 _FORKED = multiprocessing.get_context("forkserver")
-_FORKED.set_forkserver_preload(list(_LIBRARIES))
+_FORKED.set_forkserver_preload(
+    [  # that take long to import
+        "aiohttp",
+        "dspy",
+        "fastapi",
+        "matplotlib.figure",
+        "mlflow",
+        "mlflow.store.model_registry.sqlalchemy_store",
+        "mlflow.store.tracking.sqlalchemy_store",
+        "pyarrow.parquet",
+        "scipy.stats",
+        "sklearn.linear_model",
+        "sqlmodel",
+        "tokenizers",
+        "typer.rich_utils",
+        "uvicorn",
+    ]
+)
 
 
 def run_program(
@@ -40,8 +41,8 @@ def run_program(
 ) -> "subprocess.CompletedProcess[str]":
     """Run `python -m MODULE ARGUMENTS` in a folder to its end, in a process that has the libraries already: they are most of a short run.
 
-    All of our own code is imported there. The environment is that of the tests, where none is given. Whoever tests how a program starts,
-    or kills one, starts Python anew.
+    All of our own code is imported there. The environment is that of the tests, where none is given. What serves, gets signals or is
+    killed starts Python anew.
 
     Raises:
         subprocess.TimeoutExpired: It did not end.
@@ -63,6 +64,11 @@ def run_program(
         if code is None:
             raise subprocess.TimeoutExpired([module, *arguments], seconds, errors.read_text())
         return subprocess.CompletedProcess([module, *arguments], code, output.read_text(), errors.read_text())
+
+
+def without_settings() -> dict[str, str]:
+    """Return the environment without what is set for Pointsman."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("POINTSMAN_")}
 
 
 def _become(module: str, arguments: tuple[str, ...], folder: Path, environment: dict[str, str], streams: tuple[Path, Path]) -> None:

@@ -19,8 +19,10 @@ from filelock import FileLock
 from service.adapters.mlflow_client import open_client
 from service.routing.encoder_file import CACHE, served_model
 from tests.programs import free_port as free_port
+from tests.programs import without_settings
 
 ROOT = Path(__file__).parents[2]
+Share = Callable[[str, Callable[[Path], None]], Path]
 READY_SECONDS = 90.0
 SPECIFIED = {  # the routing table's primary agents
     "causal_impact": "causal_impact",
@@ -55,7 +57,7 @@ class Program:
         self.url = probe.rsplit("/", 1)[0]
         self._log = folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
         with self._log.open("wb") as log:
-            clean = {k: v for k, v in os.environ.items() if not k.startswith("POINTSMAN_")}
+            clean = without_settings()
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "service.cli", *arguments], cwd=folder, env=clean | environment, stdout=log, stderr=log
             )
@@ -96,7 +98,7 @@ class Program:
 
 
 @pytest.fixture(scope="session")
-def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, Callable[[Path], None]], Path]:
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Share:
     """Return a folder of a name that all processes of the tests share; the first one that asks for it fills it."""
     base = tmp_path_factory.getbasetemp()
 
@@ -112,7 +114,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> C
 
 
 @pytest.fixture(scope="session")
-def begun(shared_folder: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+def begun(shared_folder: Share) -> Path:
     """A working folder in which nothing was done but what takes seconds the first time: the encoder's 8 bits and an empty registry."""
 
     def fill(folder: Path) -> None:
@@ -125,7 +127,7 @@ def begun(shared_folder: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def workplace(begun: Path, shared_folder: Callable[[str, Callable[[Path], None]], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workplace(begun: Path, shared_folder: Share, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working folder with a router version fitted from the whole seed set; fitted once, whichever process is first."""
 
     def fill(folder: Path) -> None:

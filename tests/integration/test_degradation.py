@@ -19,7 +19,7 @@ from tests.contract.postgres import controlled, new_database
 from tests.integration.conftest import ROOT, Program, free_port
 from tests.integration.ladder import DEPENDENCIES, ONE, ORDER, Door, Ladder, Seen, answer_as_lm, observe, page
 from tests.integration.test_lm_faults import served
-from tests.programs import run_program
+from tests.programs import run_program, without_settings
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 States, Starts = dict[frozenset[str], Seen], dict[frozenset[str], str]
@@ -114,7 +114,7 @@ def starts(tmp_path_factory: pytest.TempPathFactory) -> Starts:
     }
 
     def start(names: dict[str, str]) -> str:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("POINTSMAN_")}
+        clean = without_settings()
         environment = clean | names | {"POINTSMAN_ENCODER": "lost", "POINTSMAN_LOG_LEVEL": "ERROR"}
         done = run_program("service.cli", "serve", "--port", str(free_port()), folder=folder, environment=environment)
         return f"exit code {done.returncode}: {' '.join(done.stderr.split())}"

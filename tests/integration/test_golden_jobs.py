@@ -23,7 +23,7 @@ from tests.unit.agents.model_store import add_model
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
 AT_ONCE = 2
-SELECTION_MS = 8_000  # not 300,000: time for a candidate or two, and fifteen seconds of fitting less for each question
+SELECTION_MS = 8_000  # not 300,000: time for a candidate or two; what is checked of them is the same
 SCORES = [0.66, 0.67, 0.69, 0.70, 0.72, 0.73, 0.74]  # of the versions of the one model that is deployed
 ALIASES = {"production": 4, "previous": 3, "staging": 6}
 MOST_REFUSED = {"ml_training": 12, "model_deploy": 17}  # of 25: they name data, models or means that the platform does not have

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import os
 import sqlite3
 from collections import Counter
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.conftest import body
 from tests.integration.conftest import Program, Start, free_port
 from tests.integration.test_lm_faults import Handler, answering, completion, served
 from tests.integration.test_lm_faults import http as answered
-from tests.programs import run_program
+from tests.programs import run_program, without_settings
 
 pytestmark = pytest.mark.timeout(600)
 MARK = "zanzibar"  # in every secret and every text, and in nothing else
@@ -145,7 +144,7 @@ def test_no_wrong_setting_is_quoted(begun: Path, tmp_path: Path, name: str, valu
     settings = {"LM": "local"} if name == "LM_API_KEY" else {"OIDC_AUDIENCE": "x"} if name == "OIDC_ISSUER" else {}
     environment = {f"POINTSMAN_{setting}": text for setting, text in {**settings, name: value}.items()}
     command = ("serve", *(("--port", str(free_port())) if name != "PORT" else ()))
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("POINTSMAN_")}
+    clean = without_settings()
     done = run_program("service.cli", *command, folder=tmp_path, environment=clean | environment)
 
     assert done.returncode == 2, done.stderr
@@ -155,7 +154,7 @@ def test_no_wrong_setting_is_quoted(begun: Path, tmp_path: Path, name: str, valu
 @pytest.mark.parametrize("address", [f"postgresql://bob:p@ss:{MARK}@127.0.0.1/x", f"postgresql://bob:p@{MARK}@127.0.0.1/x"])
 def test_an_address_of_the_registry_is_not_quoted_with_its_password(tmp_path: Path, address: str) -> None:
     """A password with an @ that is not written %40 looks like a part of the host, and errors tell hosts."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("POINTSMAN_")}
+    clean = without_settings()
     settings = {"POINTSMAN_MLFLOW_URI": address}
     done = run_program("service.cli", "routers", "list", folder=tmp_path, environment=clean | settings)
 

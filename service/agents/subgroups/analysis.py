@@ -77,13 +77,16 @@ def analyse_dimensions(
         measured.append((dimension, groups, too_small, check_heterogeneity(strata)))
     if not measured:
         return [], untested
-    adjusted = adjust(np.array([one[3].p_value for one in measured]))
+    adjusted = adjust_by_holm(np.array([one[3].p_value for one in measured]))
     results = [_result(*one, float(p_value)) for one, p_value in zip(measured, adjusted, strict=True)]
     return results, untested
 
 
-def adjust(p_values: Reals) -> Reals:
-    """Return p-values for several tests at once (Holm 1979). statsmodels' function collects all garbage of the process at each call."""
+def adjust_by_holm(p_values: Reals) -> Reals:
+    """Return the p-values of tests that are made together, in their order (Holm 1979).
+
+    statsmodels' function for it collects all garbage of the process at each call.
+    """
     order = np.argsort(p_values)
     adjusted = np.empty(len(p_values))
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1)))

@@ -31,6 +31,7 @@ class Metric:
 
 
 def _roc_auc(truth: Reals, predicted: Reals, weight: Reals | None = None) -> float:
+    """Return the area under the ROC curve; NaN where all of the truth is of one class."""
     if weight is not None:
         return float(roc_auc_score(truth, predicted, sample_weight=weight))
     positive = truth > 0.5

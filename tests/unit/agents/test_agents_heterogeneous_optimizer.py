@@ -13,7 +13,7 @@ from service.agents.directory import run_agent
 from service.agents.finding import AgentFailure, Finding
 from service.agents.kpi import KPIS
 from service.agents.sample_data import Snapshot, generate_snapshot
-from service.agents.subgroups.analysis import adjust
+from service.agents.subgroups.analysis import adjust_by_holm
 from service.agents.subgroups.model import (
     GroupEffect,
     build_study,
@@ -317,7 +317,7 @@ def test_the_ranking_of_a_uniform_effect_is_not_real() -> None:
 def test_p_values_of_several_tests_are_adjusted_by_holm() -> None:
     """As statsmodels does it, whatever their order, with ties and with what would be above 1."""
     for p_values in ([0.01, 0.04, 0.03, 0.005, 0.5], [0.2, 0.2, 0.001], [0.9, 0.8], [0.03]):
-        assert adjust(np.array(p_values)) == pytest.approx(multipletests(p_values, method="holm")[1])
+        assert adjust_by_holm(np.array(p_values)) == pytest.approx(multipletests(p_values, method="holm")[1])
 
 
 def test_shrinkage_pulls_noise_together_and_leaves_real_spread() -> None:
