@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from scipy.stats import rankdata
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score
 
 from service.agents.sample_data import Reals
 from service.agents.training.target import Task
@@ -31,15 +30,15 @@ class Metric:
 
 
 def _roc_auc(truth: Reals, predicted: Reals, weight: Reals | None = None) -> float:
-    """Return the area under the ROC curve; NaN where all of the truth is of one class."""
-    if weight is not None:
-        return float(roc_auc_score(truth, predicted, sample_weight=weight))
-    positive = truth > 0.5
-    many, others = int(positive.sum()), int((~positive).sum())
-    if not many or not others:
-        return float("nan")
-    # Mann and Whitney's U (Hanley and McNeil 1982): the same number in a tenth of the time, and shuffling inputs asks for hundreds
-    return float((rankdata(predicted)[positive].sum() - many * (many + 1) / 2) / (many * others))
+    """Return the area under the ROC curve; NaN where all of the truth is of one class.
+
+    Mann and Whitney's U (Hanley and McNeil 1982), weighted: scikit-learn's number in a fraction of its time, of which intervals and
+    shuffled inputs ask for hundreds.
+    """
+    _, level = np.unique(predicted, return_inverse=True)
+    positive, negative = (np.bincount(level, weights=one if weight is None else weight * one) for one in (truth > 0.5, truth <= 0.5))
+    pairs = positive.sum() * negative.sum()
+    return float(positive @ (negative.cumsum() - negative / 2) / pairs) if pairs else float("nan")
 
 
 def _pr_auc(truth: Reals, predicted: Reals, weight: Reals | None = None) -> float:
