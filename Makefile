@@ -34,7 +34,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	@echo "installing from requirements-dev.lock"
-	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes --no-deps -r requirements-dev.lock \
+	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r requirements-dev.lock \
 		|| $(OR_PIP) -r requirements-dev.lock
 	@touch $@
 
@@ -65,9 +65,10 @@ types: install-dev ## Check types
 arch: install-dev ## Check the direction of imports
 	@$(BIN)/lint-imports
 
+# Many processes import the same files: an environment that forbids bytecode would have each of them compile them
 test: install-dev ## Run every check and test that needs no program besides Python
-	@$(MAKE) --no-print-directory lint types arch
-	@$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist loadfile --no-loadscope-reorder --durations=40
+	@$(MAKE) --no-print-directory -j2 --output-sync lint types
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist loadfile --no-loadscope-reorder --durations=40
 
 bench-intents: install-dev ## Measure the student on public data: make bench-intents DATA=FOLDER
 	@$(BIN)/python -m tests.bench.intents --data $(DATA)

@@ -1,7 +1,8 @@
 """Fixtures that every ring shares: a catalogue, an encoder, a router fitted on a part of the seed set, and an app over fakes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,17 @@ from service.settings import Settings
 from tests.fakes import MemoryStore, ScriptedAgents, some_health
 
 ROOT = Path(__file__).parents[1]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without collecting garbage: what is imported stays, and to look at it again and again is half of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

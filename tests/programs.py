@@ -1,5 +1,6 @@
 """Programs that tests start. What is not installed is a failure under CI; elsewhere its tests are skipped with what to install."""
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -73,6 +74,7 @@ def without_settings() -> dict[str, str]:
 
 def _become(module: str, arguments: tuple[str, ...], folder: Path, environment: dict[str, str], streams: tuple[Path, Path]) -> None:
     """Turn this process into a run of a program."""
+    gc.freeze()
     for number, path in enumerate(streams, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     os.environ.clear()

@@ -8,6 +8,7 @@ most frequent words, decides, together with the regular endings. So `mouth`, `te
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from functools import cache
 from pathlib import Path
 
 from rapidfuzz import process
@@ -22,6 +23,7 @@ _RARE_CUTOFF, _ORDINARY_CUTOFF = 0.8, 0.83  # one slip in five letters and two i
 _ENDINGS = ("s", "es", "d", "ed", "ing", "ly", "r", "er", "ers", "ness")
 
 
+@cache
 def load_common_words(file: Path = VOCABULARY_FILE) -> frozenset[str]:
     """Return the whole words of a WordPiece tokenizer file.
 

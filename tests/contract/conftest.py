@@ -2,12 +2,21 @@
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from service.adapters.http_agents import HttpAgents
+from service.catalog.model import Catalog
+from tests.conftest import World
 from tests.contract.agent_client_suite import Client, Tongue, over_a2a, over_http
 from tests.contract.postgres import new_database, server
+
+
+@pytest.fixture(scope="module")
+def document(catalog: Catalog) -> dict[str, Any]:
+    """The OpenAPI document of the app; to make it takes a quarter of a second."""
+    return World(catalog, None).app().openapi()
 
 
 @pytest.fixture(params=["http", "a2a"])

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,30 @@ def tracked() -> list[Path]:
     return [path for name in names if (path := ROOT / name).is_file()]
 
 
-try:
-    FILES = tracked()
-except (OSError, subprocess.CalledProcessError):  # an unpacked archive has no git
-    FILES = [p for p in ROOT.rglob("*") if p.is_file() and not {".venv", "var", ".git", "__pycache__"} & set(p.parts)]
-MODULES = {str(p.relative_to(ROOT)): ast.parse(p.read_text()) for p in FILES if p.suffix == ".py"}
-SOURCES = {name: module for name, module in MODULES.items() if name.split("/")[0] in CODE}
-OUTSIDE_SIGNATURES = {name: module for name, module in SOURCES.items() if not name.startswith("signatures/")}
+@cache
+def files() -> list[Path]:
+    """Return the files that are ours."""
+    try:
+        return tracked()
+    except (OSError, subprocess.CalledProcessError):  # an unpacked archive has no git
+        foreign = {".venv", "var", ".git", "__pycache__"}
+        return [path for path in ROOT.rglob("*") if path.is_file() and not foreign & set(path.parts)]
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Return every module, tests and scripts too, by its path."""
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in files() if path.suffix == ".py"}
+
+
+def sources() -> dict[str, ast.Module]:
+    """Return the modules of what runs in production."""
+    return {name: module for name, module in modules().items() if name.split("/")[0] in CODE}
+
+
+def outside_signatures() -> dict[str, ast.Module]:
+    """Return those where no prompt may stand."""
+    return {name: module for name, module in sources().items() if not name.startswith("signatures/")}
 
 
 def imports(module: ast.Module) -> set[str]:
@@ -53,8 +71,8 @@ def docstrings(module: ast.Module) -> set[int]:
 
 def test_there_is_something_to_check() -> None:
     """The rules below run over the whole code."""
-    assert {name.split("/")[0] for name in SOURCES} == set(CODE)
-    assert len(SOURCES) > 50
+    assert {name.split("/")[0] for name in sources()} == set(CODE)
+    assert len(sources()) > 50
 
 
 def test_imports_point_one_way() -> None:
@@ -68,27 +86,27 @@ def test_imports_point_one_way() -> None:
 
 def test_no_module_is_longer_than_a_reader_can_hold() -> None:
     """A file over 400 lines asks to be split along its seam."""
-    lengths = {name: len((ROOT / name).read_text().splitlines()) for name in MODULES}
+    lengths = {name: len((ROOT / name).read_text().splitlines()) for name in modules()}
 
     assert {name: n for name, n in lengths.items() if n > LONGEST_FILE} == {}
 
 
 def test_every_module_says_what_it_is() -> None:
     """It opens with a docstring; an `__init__.py` holds nothing else."""
-    silent = [name for name, module in SOURCES.items() if not ast.get_docstring(module)]
-    talkative = [name for name, module in MODULES.items() if name.endswith("__init__.py") and len(module.body) > 1]
+    silent = [name for name, module in sources().items() if not ast.get_docstring(module)]
+    talkative = [name for name, module in modules().items() if name.endswith("__init__.py") and len(module.body) > 1]
 
     assert (silent, talkative) == ([], [])
 
 
 def test_nothing_is_pickled_and_nothing_is_mocked() -> None:
     """Artifacts are safetensors and JSON; stand-ins are fakes that behave."""
-    assert {name: sorted(found) for name, module in MODULES.items() if (found := imports(module) & BANNED)} == {}
+    assert {name: sorted(found) for name, module in modules().items() if (found := imports(module) & BANNED)} == {}
 
 
 def test_signatures_are_defined_in_signatures_only() -> None:
     """Every LM call is one of them, in one place."""
-    classes = ((name, node) for name, module in OUTSIDE_SIGNATURES.items() for node in ast.walk(module) if isinstance(node, ast.ClassDef))
+    classes = ((name, node) for name, module in outside_signatures().items() for node in ast.walk(module) if isinstance(node, ast.ClassDef))
 
     assert [(name, node.name) for name, node in classes for base in node.bases if ast.unparse(base).endswith("Signature")] == []
 
@@ -96,7 +114,7 @@ def test_signatures_are_defined_in_signatures_only() -> None:
 def test_no_prompt_stands_outside_of_signatures() -> None:
     """A long text that is no docstring would be one."""
     found = []
-    for name, module in OUTSIDE_SIGNATURES.items():
+    for name, module in outside_signatures().items():
         harmless = docstrings(module)
         texts = (n for n in ast.walk(module) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in harmless)
         found += [(name, n.lineno) for n in texts if len(n.value) > LONGEST_TEXT]
@@ -106,7 +124,7 @@ def test_no_prompt_stands_outside_of_signatures() -> None:
 
 def test_the_service_does_not_configure_dspy_globally() -> None:
     """An LM is set for one call, never for the process."""
-    online = {name: module for name, module in SOURCES.items() if not name.startswith("optimizers/")}
+    online = {name: module for name, module in sources().items() if not name.startswith("optimizers/")}
     calls = ((name, ast.unparse(n.func)) for name, module in online.items() for n in ast.walk(module) if isinstance(n, ast.Call))
 
     assert [name for name, function in calls if function in {"dspy.configure", "dspy.settings.configure"}] == []
@@ -125,7 +143,7 @@ def test_commands_start_without_what_takes_seconds_to_import(program: str) -> No
 
 def test_no_assertion_guards_the_running_service() -> None:
     """`python -O` takes assertions out."""
-    nodes = ((name, node) for name, module in SOURCES.items() for node in ast.walk(module))
+    nodes = ((name, node) for name, module in sources().items() for node in ast.walk(module))
 
     assert [(name, node.lineno) for name, node in nodes if isinstance(node, ast.Assert)] == []
 
@@ -134,7 +152,7 @@ def test_no_assertion_guards_the_running_service() -> None:
 def test_no_file_names_a_package_registry(pattern: str) -> None:
     """Packages come from wherever the reader's own tools are set up for."""
     written = re.compile(pattern.encode())
-    small = [p for p in FILES if p.stat().st_size < 5_000_000]
+    small = [p for p in files() if p.stat().st_size < 5_000_000]
 
     assert [str(p.relative_to(ROOT)) for p in small if written.search(p.read_bytes())] == []
 
@@ -148,4 +166,4 @@ def test_every_setting_is_in_the_readme_and_every_setting_of_the_readme_is_there
 
 def test_data_folders_are_no_packages() -> None:
     """A package `datasets` would shadow the library of that name."""
-    assert [name for name in MODULES if name.split("/")[0] in {"datasets", "mlruns", "k8s"}] == []
+    assert [name for name in modules() if name.split("/")[0] in {"datasets", "mlruns", "k8s"}] == []
