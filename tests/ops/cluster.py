@@ -47,7 +47,7 @@ def built(folder: Path) -> str:
 
 def objects(folder: str | Path) -> list[Manifest]:
     """Return the objects that a folder of `k8s/` builds."""
-    return list(yaml.safe_load_all(built(K8S / folder)))
+    return list(yaml.load_all(built(K8S / folder), Loader=yaml.CSafeLoader))  # ten times faster than the loader in Python
 
 
 def one(folder: str, kind: str, name: str) -> Manifest:
