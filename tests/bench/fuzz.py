@@ -76,6 +76,7 @@ async def _fuzz(given: argparse.Namespace, folder: Path) -> list[str]:
             after = usage(process.pid)
             if fuzzed.shed:
                 fuzzed.wrong.append(f"{fuzzed.shed} requests got 503, though few were sent at a time")
+            fuzzed.wrong += [f"no request to {path} was answered well" for path in fuzzed.unreached()]
             if not await fuzzed.still_answers():
                 fuzzed.wrong.append("a plain question is not answered any more")
     log = (folder / f"{file_name(service.name)}.log").read_text(errors="replace")

@@ -155,13 +155,14 @@ def changed(rng: random.Random, decisions: list[str]) -> Hostile:
     return Hostile(mutated(rng, body), path=path)
 
 
-def looked_up(rng: random.Random, decisions: list[str]) -> Hostile:
+def looked_up(rng: random.Random, decisions: list[str], wishes: list[str]) -> Hostile:
     """Ask for what is there, or nearly, with odd ids and many parameters."""
-    there = rng.choice(decisions) if decisions and rng.random() < 0.6 else some_id(rng)
+    kind, ids = rng.choice([("decisions", decisions)] * 2 + [("optimizations", wishes)])
+    there = rng.choice(ids) if ids and rng.random() < 0.6 else some_id(rng)
     odd = rng.choice(
         [there] * 3 + [there.upper(), f"{{{there}}}", f"urn:uuid:{there}", there[:-1], there * 2, odd_text(rng)[:50], "..", "%"]
     )
-    path = rng.choice([f"/decisions/{odd}", f"/decisions/{odd}", f"/optimizations/{odd}", "/optimizations", "/agents", "/intents"])
+    path = rng.choice([f"/{kind}/{odd}"] * 3 + ["/optimizations", "/agents", "/intents"])
     path = rng.choice([path] * 9 + ["/metrics", "/healthz", "/readyz", "/openapi.json", "/docs"])
     names = ["status", "status[]", "", "__proto__", odd_text(rng)[:20]]
     values = ["pending", "done", "", "1", MARK, odd_text(rng)[:80], "%", "a" * 3_000]

@@ -28,7 +28,7 @@ QUIET = 0.4  # seconds after which a server that owes nothing has said all that 
 SLOW = 12  # clients of each kind that never end their request
 BODY_BOUND, HEAD_BOUND = 15.0 + 10.0, KEEP_ALIVE_SECONDS + 10.0  # seconds until those are cut off
 REFUSED_BY_PARSER = "Invalid HTTP request received."
-ANYWHERE = frozenset({200, 202, 400, 404, 405, 408, 409, 413, 415})
+ANYWHERE = frozenset({200, 202, 400, 401, 404, 405, 408, 409, 413, 415})
 NO_PROBLEMS = {"/docs", "/openapi.json", "/metrics"}  # in whose answers nothing needs to be looked for
 ROLLBACK = Hostile(path="/routers/rollback")
 
@@ -46,6 +46,7 @@ class Fuzzed:
     answered: set[str] = field(default_factory=set)
     sent: deque[bytes] = field(default_factory=lambda: deque(maxlen=300))
     decisions: deque[str] = field(default_factory=lambda: deque(maxlen=300))
+    wishes: deque[str] = field(default_factory=lambda: deque(maxlen=300))
     slowest: float = 0.0
     shed: int = 0  # answered with a 503 that may be tried again, as it happens where the machine has no time
 
@@ -80,7 +81,7 @@ class Fuzzed:
         if kind == "changed":
             return changed(rng, list(self.decisions))
         if kind == "looked up":
-            return looked_up(rng, list(self.decisions))
+            return looked_up(rng, list(self.decisions), list(self.wishes))
         if kind == "hostile" or not self.sent:
             return rng.choices(list(KINDS), list(KINDS.values()))[0](rng)
         body = rng.choice(self.sent)  # of a query_id that was used: the same again, or another question under it
@@ -91,7 +92,7 @@ class Fuzzed:
         headers = hostile.headers if isinstance(hostile.headers, list) else [(n.encode(), v.encode()) for n, v in hostile.headers.items()]
         given = {name.lower() for name, _ in headers}
         lines = [f"{hostile.method} {_target(hostile)} HTTP/1.1".encode()]
-        lines += [] if b"host" in given else [b"Host: fuzz"]
+        lines += [] if b"host" in given else [b"Host: localhost"]
         lines += [name + b": " + value for name, value in headers]
         lines += [f"Content-Length: {len(hostile.content)}".encode()] if hostile.content and b"content-length" not in given else []
         async with connected(self.port) as (reader, writer):
@@ -121,6 +122,9 @@ class Fuzzed:
         if status == 200 and route == "/orchestrate/stream" and "event: output" in text:
             told = json.loads(text.rpartition("event: output")[2].partition("data: ")[2].partition("\n")[0])
             self._remember(json.dumps(told["output"]))
+
+        if status == 202 and route == "/optimizations":
+            self.wishes.append(json.loads(text)["request_id"])
 
     def _documented(self, hostile: Hostile) -> tuple[str, set[int]]:
         path = unquote(_target(hostile).partition("?")[0])
@@ -187,6 +191,10 @@ class Fuzzed:
                 await self.one(number)
 
         await asyncio.gather(*(keep_on() for _ in range(AT_ONCE)))
+
+    def unreached(self) -> list[str]:
+        """Return the routes of which no request was answered well, so that nothing is known of them; to roll back there is nothing."""
+        return [p for p in self.document["paths"] if p != ROLLBACK.path and not any(self.statuses[f"{p} {good}"] for good in (200, 202))]
 
     async def still_answers(self) -> bool:
         """Say whether a plain question is answered."""
