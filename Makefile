@@ -68,7 +68,7 @@ arch: install-dev ## Check the direction of imports
 # Many processes import the same files: an environment that forbids bytecode would have each of them compile them
 test: install-dev ## Run every check and test that needs no program besides Python
 	@$(MAKE) --no-print-directory -j2 --output-sync lint types
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist loadfile --no-loadscope-reorder --durations=40
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(( $$(nproc) + 2 )) --dist loadfile --no-loadscope-reorder --durations=40
 
 bench-intents: install-dev ## Measure the student on public data: make bench-intents DATA=FOLDER
 	@$(BIN)/python -m tests.bench.intents --data $(DATA)

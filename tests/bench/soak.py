@@ -23,13 +23,13 @@ from service.terminal import terminal
 from tests.bench.offer import saturate, write_texts
 from tests.bench.systems import ROOT, System, echo_agents, pointsman, running
 from tests.bench.traffic import Outcome, Traffic, document_of, percentiles, rows
-from tests.bench.watching import MIB, Usage, usage
+from tests.bench.watching import MIB, Usage, left_open, usage
 from tests.contract.postgres import controlled, new_database
 
 STEP_SECONDS = 10.0  # of each step while saturation is looked for
 WARM_MINUTES, WARM_SHARE = 5.0, 1 / 6
 SAMPLES = 6  # a minute
-REST_SECONDS = 10.0  # more than the 4 s after which the service closes an idle connection to an agent
+REST_SECONDS = 10.0  # more than the 8 s that a connection to an agent is idle at most
 GROWTH, MORE = 0.02, 3  # of memory; descriptors or threads
 console = terminal()
 
@@ -85,7 +85,6 @@ async def _run(service: System, rate: float, minutes: tuple[float, ...], pid: in
         await sending
         await asyncio.sleep(REST_SECONDS)
         parts.append(Part(traffic.outcomes, samples, usage(pid)))
-        console.print(f"at rest: {parts[-1].at_rest}", style="dim")
     return parts
 
 
@@ -94,10 +93,10 @@ def _grown(warm: Part, soaked: Part) -> list[str]:
     then, now = (float(np.median([one.resident for one in part.under_load[-SAMPLES:]])) for part in (warm, soaked))
     console.print(f"resident: {then / MIB:.1f} MiB after the warm-up, {now / MIB:.1f} at the end ({now / then - 1:+.2%})")
     wrong = ["resident memory grew"] if now > then * (1 + GROWTH) else []
-    for name in ("descriptors", "threads"):
-        before, after = (getattr(part.at_rest, name) for part in (warm, soaked))
-        console.print(f"{name}: {before} at rest after the warm-up, {after} at the end")
-        wrong += [f"{name} became more"] if after > before + MORE else []
+    console.print(f"at rest after the warm-up: {warm.at_rest}")
+    console.print(f"at rest at the end:        {soaked.at_rest}")
+    wrong += left_open(warm.at_rest, soaked.at_rest, MORE)
+    wrong += ["threads became more"] if soaked.at_rest.threads > warm.at_rest.threads + MORE else []
     return wrong
 
 
