@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test bench-intents bench-peers bench-dispatch bench-load fuzz chaos \
+.PHONY: help install install-dev run agents serve bootstrap lm fmt lint types arch test pytest bench-intents bench-peers bench-dispatch bench-load fuzz chaos \
 	soak dashboard k8s-rules checkov lock clean
 
 help: ## Show this list
@@ -65,10 +65,12 @@ types: install-dev ## Check types
 arch: install-dev ## Check the direction of imports
 	@$(BIN)/lint-imports
 
-# Many processes import the same files: an environment that forbids bytecode would have each of them compile them
 test: install-dev ## Run every check and test that needs no program besides Python
-	@$(MAKE) --no-print-directory -j2 --output-sync lint types
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(( $$(nproc) + 2 )) --dist loadfile --no-loadscope-reorder --durations=40
+	@$(MAKE) --no-print-directory -j3 lint types pytest
+
+# Many processes import the same files: an environment that forbids bytecode would have each of them compile them
+pytest: install-dev
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist loadfile --no-loadscope-reorder --durations=40
 
 bench-intents: install-dev ## Measure the student on public data: make bench-intents DATA=FOLDER
 	@$(BIN)/python -m tests.bench.intents --data $(DATA)

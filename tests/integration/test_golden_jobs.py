@@ -6,7 +6,6 @@ They run in a copy of the working folder, so that no other test finds their mode
 import re
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -22,7 +21,6 @@ from tests.integration.test_golden_queries import ask, golden, handoff_of
 from tests.unit.agents.model_store import add_model
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")]  # MLflow under SQLAlchemy 2.1
-AT_ONCE = 2
 SELECTION_MS = 8_000  # not 300,000: time for a candidate or two; what is checked of them is the same
 SCORES = [0.66, 0.67, 0.69, 0.70, 0.72, 0.73, 0.74]  # of the versions of the one model that is deployed
 ALIASES = {"production": 4, "previous": 3, "staging": 6}
@@ -80,8 +78,7 @@ def test_training_runs_the_pipeline_with_the_right_numbers(service: Program, dat
     """Scope, rows, gate, selection and scores are those that pandas and scikit-learn find; what is refused is not in the data."""
     texts = golden("ml_training")
 
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        runs = list(threads.map(lambda text: ask(service, "ml_training", text), texts))
+    runs = [ask(service, "ml_training", text) for text in texts]  # one at a time: each has SELECTION_MS
 
     for text, steps in zip(texts, runs, strict=True):
         scope_definer.check_pipeline(text, {step["agent"]: handoff_of(step) for step in steps}, data)

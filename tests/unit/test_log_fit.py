@@ -65,28 +65,37 @@ def answered(fitted: Fit, rows: list[Row]) -> Logged:
     return Logged(tuple(row.text for row in rows), tuple(f"s{i}" for i in range(len(rows))), observe)
 
 
-def test_a_log_without_labels_brings_most_of_what_labels_would(encoder: Encoder, split: Split) -> None:
+@pytest.fixture(scope="module")
+def before(encoder: Encoder, split: Split) -> Fit:
+    """What the few labelled rows give."""
+    return fit(split[0], encoder)
+
+
+@pytest.fixture(scope="module")
+def learned(encoder: Encoder, split: Split, before: Fit) -> Fit:
+    """What the few and the log give."""
+    few, logged, _ = split
+    return fit(few, encoder, logged=answered(before, logged))
+
+
+def test_a_log_without_labels_brings_most_of_what_labels_would(encoder: Encoder, split: Split, before: Fit, learned: Fit) -> None:
     """At least two thirds of the way from the few labelled rows to labels for everything that was logged."""
     few, logged, test = split
-    before = fit(few, encoder)
-
-    learned = fit(few, encoder, logged=answered(before, logged))
 
     few_, all_, learned_ = (accuracy(one, test) for one in (before, fit([*few, *logged], encoder), learned))
     assert learned_ - few_ >= 2 / 3 * (all_ - few_) > 0.0, (few_, learned_, all_)
 
 
-def test_a_learned_fit_serves_calibration_and_policy_like_any_other(encoder: Encoder, split: Split) -> None:
+def test_a_learned_fit_serves_calibration_and_policy_like_any_other(encoder: Encoder, split: Split, learned: Fit) -> None:
     """Every logged row has one drawn label, is held out once, and the probabilities are near the truth on new rows."""
     few, logged, test = split
-    made = fit(few, encoder, logged=answered(fit(few, encoder), logged))
 
-    held_out = read_held_out(made)
-    probabilities, _ = made.student.calibrate(made.student.score(encoder.encode_many([row.text for row in test])))
+    held_out = read_held_out(learned)
+    probabilities, _ = learned.student.calibrate(learned.student.score(encoder.encode_many([row.text for row in test])))
 
-    assert len(made.rows) == len(few) + len(logged) == len(held_out.probability)
-    assert sorted(i for fold in made.folds for i in fold.tolist()) == list(range(len(made.rows)))
-    assert probabilities.max(axis=1).mean() == pytest.approx(accuracy(made, test), abs=0.06)
+    assert len(learned.rows) == len(few) + len(logged) == len(held_out.probability)
+    assert sorted(i for fold in learned.folds for i in fold.tolist()) == list(range(len(learned.rows)))
+    assert probabilities.max(axis=1).mean() == pytest.approx(accuracy(learned, test), abs=0.06)
 
 
 def test_a_label_is_drawn_as_often_as_it_is_believed() -> None:

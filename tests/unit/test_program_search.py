@@ -21,7 +21,7 @@ from signatures.program import RoutingProgram
 from signatures.prompting import Model, style_for
 from tests.unit.codebook import Codebook, codebook_lm, questions
 
-ASKED = questions(90)
+ASKED = questions(60)
 RIGHT = {one.question.query: one.intent for one in ASKED}
 PRICE = Price(0.001, 0.002)
 
@@ -41,7 +41,7 @@ def searching(book: Codebook, meter: Meter) -> tuple[Search, Trainee]:
     lm = metered(codebook_lm(book), meter, PRICE)
     trainee = RoutingTrainee(TASKS["routing"], dict.fromkeys(ModelClass, Model(lm, style_for(lm.model))), {})
     examples = [example_of(one) for one in ASKED]
-    return Search(TASKS["routing"], examples[:40], examples[40:], {}, lm, "light", 1, 1), trainee
+    return Search(TASKS["routing"], examples[:30], examples[30:], {}, lm, "light", 1, 1), trainee
 
 
 def lm_of(book: Codebook) -> dspy.LM:
