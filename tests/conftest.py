@@ -5,6 +5,7 @@ import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -54,6 +55,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with a module that needs the fitted working folder: one process takes a minute to fit it, and others would wait for it."""
     first = next((item.path for item in items if "workplace" in getattr(item, "fixturenames", ())), None)
     items.sort(key=lambda item: item.path != first)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_ssl_context() -> Iterator[None]:
+    """Make it once, not for every client of httpx: it reads all authorities, for 40 ms, where the tests speak plain HTTP."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpx._transports.default, "create_ssl_context", cache(httpx.create_ssl_context))
+        yield
 
 
 @pytest.fixture(scope="session")
