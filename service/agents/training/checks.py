@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.stats import rankdata
 
 from service.agents.sample_data import Reals
 from service.agents.stability import bin_edges, psi
+from service.agents.training.metrics import roc_auc
 from service.agents.training.scope import TrainingScope
 from service.agents.training.table import FEWEST_ORIGINS, Table
 
@@ -94,13 +94,9 @@ def check_table(table: Table, scope: TrainingScope, minimum: float = LEAST_SHARE
 
 
 def single_auc(values: Reals, target: Reals) -> float:
-    """Return the AUC of one column alone, whichever its direction, by ranks (Mann and Whitney 1947); 0.5 with one class."""
-    positives = int(target.sum())
-    negatives = len(target) - positives
-    if not positives or not negatives:
-        return 0.5
-    auc = (rankdata(values)[target > 0.5].sum() - positives * (positives + 1) / 2.0) / (positives * negatives)
-    return float(max(auc, 1.0 - auc))
+    """Return the area under the ROC curve of one column alone, whichever its direction, .5 to 1; .5 with one class."""
+    auc = roc_auc(target, values)
+    return 0.5 if np.isnan(auc) else max(auc, 1.0 - auc)
 
 
 def excess_psi(before: Reals, after: Reals) -> float:

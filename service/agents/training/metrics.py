@@ -29,7 +29,7 @@ class Metric:
         return first > second if self.higher_is_better else first < second
 
 
-def _roc_auc(truth: Reals, predicted: Reals, weight: Reals | None = None) -> float:
+def roc_auc(truth: Reals, predicted: Reals, weight: Reals | None = None) -> float:
     """Return the area under the ROC curve; NaN where all of the truth is of one class.
 
     Mann and Whitney's U (Hanley and McNeil 1982), weighted: scikit-learn's number in a fraction of its time, of which intervals and
@@ -71,7 +71,7 @@ METRICS = MappingProxyType(
     {
         metric.name: metric
         for metric in (
-            Metric("roc_auc", "ROC AUC", "classification", True, _roc_auc),
+            Metric("roc_auc", "ROC AUC", "classification", True, roc_auc),
             Metric("pr_auc", "PR AUC", "classification", True, _pr_auc),
             Metric("brier", "Brier score", "classification", False, _brier),
             Metric("log_loss", "log loss", "classification", False, _log_loss),
