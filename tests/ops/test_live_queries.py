@@ -103,11 +103,13 @@ async def _load(urls: list[str], prometheus: Prometheus) -> Prometheus:
 
 def _look(prometheus: Prometheus) -> Prometheus:
     """Return Prometheus as of the moment when every query told something, or of the last one."""
-    limit = time.monotonic() + LOAD_SECONDS
+    limit, every = time.monotonic() + LOAD_SECONDS, [*SHOWN, *RECORDED, *COMPARED, *NAMED]
+    missing = every
     while True:
         time.sleep(LOOK_SECONDS)
         now = replace(prometheus, at=time.time())
-        if time.monotonic() > limit or not empty(now, [*SHOWN, *RECORDED, *COMPARED, *NAMED]):
+        missing = empty(now, missing) or empty(now, every)
+        if time.monotonic() > limit or not missing:
             return now
 
 

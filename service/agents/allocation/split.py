@@ -15,7 +15,8 @@ from service.agents.allocation.curves import Curves
 from service.agents.sample_data import Mask, Reals
 
 GRID = 400
-BISECTIONS = 50
+BISECTIONS = 40
+PRICES, SECTIONS = 33, 8  # 33 prices at once, eight times over, are as fine as forty bisections
 REVISIONS = 6
 
 
@@ -194,16 +195,15 @@ class _Water:
         cheap, dear = self.cost, 2.0 * steepest + 1.0
         if np.where(moves, self._respond(cheap), self.low).sum() <= self.total:
             return cheap, np.where(moves, self._respond(cheap), self.low)
-        for _ in range(BISECTIONS):
-            price = (cheap + dear) / 2.0
-            if np.where(moves, self._respond(price), self.low).sum() > self.total:
-                cheap = price
-            else:
-                dear = price
+        for _ in range(SECTIONS):
+            prices = np.linspace(cheap, dear, PRICES)
+            spent = np.where(moves, self._respond(prices[:, None]), self.low).sum(axis=1)
+            enough = int(np.clip(np.count_nonzero(spent > self.total), 1, PRICES - 1))
+            cheap, dear = float(prices[enough - 1]), float(prices[enough])
         return dear, np.where(moves, self._respond(dear), self.low)
 
-    def _respond(self, price: float) -> Reals:
-        """Return where the next k$ of each line is worth the price, by bisection between start and upper limit."""
+    def _respond(self, price: float | Reals) -> Reals:
+        """Return where the next k$ of each line is worth the price, by bisection between start and upper limit; a row for each price."""
         under, over = self.start, self.high
         for _ in range(BISECTIONS):
             middle = (under + over) / 2.0

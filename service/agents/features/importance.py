@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.inspection import permutation_importance
 
 from service.agents.features.model import Reference, linear_model
 from service.agents.sample_data import Counts, Reals
@@ -59,32 +58,25 @@ def input_groups(columns: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def shuffle_groups(reference: Reference, groups: dict[str, tuple[str, ...]], repeats: int) -> list[Importance]:
-    """Return the importance of each group, its columns shuffled together between test rows (Breiman 2001), largest first."""
+    """Return the importance of each group, its columns shuffled together between test rows (Breiman 2001), largest first.
+
+    All repeats go through the model at once: of many small predictions the greatest part is scikit-learn's validation.
+    """
     values = reference.table.values[reference.test]
+    rng = np.random.default_rng(SEED)
+    orders = np.array([rng.permutation(len(values)) for _ in range(repeats)])
     found = []
     for name, columns in groups.items():
         at = _places(reference, columns)
-        rng = np.random.default_rng(SEED)
-        losses = []
-        for _ in range(repeats):
-            shuffled = values.copy()
-            shuffled[:, at] = values[rng.permutation(len(values))][:, at]
-            losses.append(reference.loss(shuffled))
-        found.append(Importance(name, columns, np.array(losses)))
+        shuffled = np.repeat(values[None], repeats, axis=0)
+        shuffled[:, :, at] = values[orders][:, :, at]
+        found.append(Importance(name, columns, reference.losses(shuffled)))
     return sorted(found, key=lambda one: -one.mean)
 
 
 def shuffle_columns(reference: Reference) -> list[Importance]:
-    """Return the permutation importance of each column by scikit-learn, largest first."""
-    values, truth = reference.table.values[reference.test], reference.table.target[reference.test]
-    sign = 1.0 if reference.metric.higher_is_better else -1.0
-
-    def score(estimator: object, rows: Reals, wanted: Reals) -> float:
-        return sign * reference.metric.measure(wanted, predict(estimator, rows), None)
-
-    found = permutation_importance(reference.estimator, values, truth, scoring=score, n_repeats=COLUMN_REPEATS, random_state=SEED, n_jobs=1)
-    ones = [Importance(name, (name,), np.asarray(found.importances[at])) for at, name in enumerate(reference.table.columns)]
-    return sorted(ones, key=lambda one: -one.mean)
+    """Return the importance of each column by itself, largest first."""
+    return shuffle_groups(reference, {name: (name,) for name in reference.table.columns}, COLUMN_REPEATS)
 
 
 def loss_without(reference: Reference, columns: tuple[str, ...]) -> float:

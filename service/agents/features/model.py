@@ -67,11 +67,16 @@ class Reference:
         """The metric by which a loss is told."""
         return METRICS["roc_auc" if self.scope.task == "classification" else "rmse"]
 
-    def loss(self, values: Reals) -> float:
-        """Return how much worse the metric is on changed test values than on the real ones; below 0 it is better."""
+    def losses(self, tables: Reals) -> Reals:
+        """Return how much worse the metric is on changed test values than on the real ones; below 0 it is better.
+
+        Args:
+            tables: several changes at once, shape (tables, test rows, columns).
+        """
         truth = self.table.target[self.test]
-        change = self.metric.measure(truth, predict(self.estimator, values), None) - self.score
-        return -change if self.metric.higher_is_better else change
+        predicted = predict(self.estimator, tables.reshape(-1, tables.shape[-1])).reshape(len(tables), -1)
+        changes = np.array([self.metric.measure(truth, one, None) - self.score for one in predicted])
+        return -changes if self.metric.higher_is_better else changes
 
     @property
     def label(self) -> str:

@@ -4,10 +4,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.inspection import permutation_importance
 
 from service.agents.directory import load_agent, run_agent
-from service.agents.features.importance import input_groups
+from service.agents.features.importance import input_groups, shuffle_columns
+from service.agents.features.model import Reference, find_reference
 from service.agents.features.request import read_feature_request
 from service.agents.finding import AgentFailure, Finding
 from service.agents.registry.store import Registry
@@ -56,6 +59,23 @@ def test_named_inputs_are_shuffled_and_left_out(ask: Ask) -> None:
     assert abs(named["emails"]["shuffled_loss"]) < 0.005
     assert named["call programme"]["refit_loss"] > named["emails"]["refit_loss"]
     assert finding.evidence[0].startswith("'call programme' counts for more than 'emails'")
+
+
+@pytest.mark.parametrize("model", ["conversion", "TRx"])
+def test_columns_matter_as_much_as_scikit_learn_finds(model: str, data: Snapshot, make_dispatch: Callable[..., Any]) -> None:
+    """Its permutations are others: the means lie within three standard errors of the difference, for a class and for a number."""
+    question = {"raw_query": f"which inputs does the {model} model rely on?"}
+    reference: Reference = find_reference(make_dispatch("feature_analyzer", context=question), data, None)
+    values, truth = reference.table.values[reference.test], reference.table.target[reference.test]
+    scoring = "roc_auc" if reference.metric.higher_is_better else "neg_root_mean_squared_error"
+
+    theirs = permutation_importance(reference.estimator, values, truth, scoring=scoring, n_repeats=10, random_state=1)
+
+    assert (reference.scope.task == "classification") == (model == "conversion")
+    for one in shuffle_columns(reference):
+        at = reference.table.columns.index(one.name)
+        error = np.hypot(theirs.importances_std[at], one.deviation) * np.sqrt(1 / 5 + 1 / 10)
+        assert one.mean == pytest.approx(theirs.importances_mean[at], abs=3 * error + 1e-9), one.name
 
 
 def test_nested_windows_say_the_same(ask: Ask) -> None:
