@@ -166,7 +166,7 @@ def test_an_lm_that_dies_voids_the_run(folder: Path, server: Server) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((*LM, "--budget-calls", "20"), "--budget-calls"),
+        ((*LM, "--optimizer", "bootstrap", "--budget-calls", "20"), "--budget-calls"),
         ((*LM, "--budget-usd", "1"), "Nobody knows"),
         (("--signature", "intent"), "POINTSMAN_LM"),
         ((*LM, "--optimizer", "magic"), "miprov2"),
