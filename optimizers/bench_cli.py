@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from optimizers.progress import shown
+from service.cores import cores
 from service.errors import ConfigurationError
 from service.settings import read_settings
 from service.terminal import terminal
@@ -69,7 +70,7 @@ def intents(
         from service.routing.encoder import Encoder
 
         try:
-            encoder = Encoder(read_settings().encoder, threads=os.cpu_count() or 1)
+            encoder = Encoder(read_settings().encoder, threads=cores())
             measured = measure(train, val, test, oos, catalog=catalog, encoder=encoder, risk_target=risk_target, progress=progress)
         except (ValueError, OSError, ConfigurationError) as exc:
             raise _exit(str(exc)) from exc

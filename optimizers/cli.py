@@ -25,6 +25,7 @@ from service.catalog.coverage import say_described_only
 from service.catalog.loader import load_catalog
 from service.catalog.source import read_document
 from service.contracts.model import JsonObject
+from service.cores import cores
 from service.errors import ConfigurationError
 from service.routing.encoder_file import NAME
 from service.routing.student import Student
@@ -186,7 +187,7 @@ def _bootstrap(
                 seed_set,
                 test,
                 mlflow_uri=settings.mlflow_uri,
-                load_encoder=lambda: Encoder(settings.encoder, threads=os.cpu_count() or 1),
+                load_encoder=lambda: Encoder(settings.encoder, threads=cores()),
                 descriptions={intent.name: intent.description for intent in load_catalog(settings.catalog).intents},
                 risk_target=risk_target,
                 promote=promote,

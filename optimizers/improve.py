@@ -1,6 +1,5 @@
 """One signature made better, for the command line or for a pending request: by the job that can, with what came of it to show."""
 
-import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from optimizers.programs_cli import improve_programs
 from optimizers.progress import shown
 from service.catalog.loader import load_catalog
 from service.contracts.model import JsonObject
+from service.cores import cores
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -60,5 +60,5 @@ def _improve_student(settings: Settings, order: Order, err: Console) -> "Hearing
     from service.routing.encoder import Encoder
 
     with shown(err) as progress:
-        encoder = Encoder(settings.encoder, threads=os.cpu_count() or 1)
+        encoder = Encoder(settings.encoder, threads=cores())
         return routing_job.optimize_routing(order, encoder, load_catalog(settings.catalog), progress)

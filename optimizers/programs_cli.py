@@ -1,7 +1,6 @@
 """The job on an LM's programs, from the command line: opens the LM, runs the job or estimates it, and closes the LM."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +11,7 @@ from optimizers.order import SYNTHESIS, CannotBeOptimized, NotDone, Order, Wish
 from optimizers.progress import shown
 from service.adapters.local_lm import PROVIDER
 from service.catalog.loader import load_catalog
+from service.cores import cores
 from service.routing.policy import LOCAL_LM
 from service.settings import STATE, Settings
 
@@ -66,7 +66,7 @@ async def _with_lm(settings: Settings, wish: Wish, job: "Callable[[Endpoints, En
         )
     from service.adapters.lm_client import open_endpoints  # DSPy takes a second to import, scikit-learn more
 
-    async with open_endpoints(settings, threads=os.cpu_count()) as (light, primary, strong):
+    async with open_endpoints(settings, threads=cores()) as (light, primary, strong):
         from optimizers.response_cache import identify
         from optimizers.subject import Endpoints
 
@@ -79,6 +79,6 @@ async def _with_lm(settings: Settings, wish: Wish, job: "Callable[[Endpoints, En
 def _run(settings: Settings, job: "Callable[[Endpoints, Encoder, Catalog, Progress], T]", endpoints: "Endpoints", err: Console) -> T:
     from service.routing.encoder import Encoder
 
-    encoder, catalog = Encoder(settings.encoder, threads=os.cpu_count() or 1), load_catalog(settings.catalog)
+    encoder, catalog = Encoder(settings.encoder, threads=cores()), load_catalog(settings.catalog)
     with shown(err) as progress:
         return job(endpoints, encoder, catalog, progress)

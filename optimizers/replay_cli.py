@@ -1,7 +1,6 @@
 """`pointsman replay`: which logged requests a router version would decide otherwise. Exit codes: 0 compared; 2 it cannot be."""
 
 import json
-import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from optimizers.versions import ALIASES, NAMES, find_version
 from service.adapters.mlflow_registry import CHAMPION, MlflowRegistry
 from service.adapters.router_source import RouterSource
 from service.adapters.signal_log import SignalLog
+from service.cores import cores
 from service.errors import ConfigurationError, StoreUnavailable
 from service.settings import Settings, read_settings
 from service.terminal import as_utc, examples, terminal
@@ -98,7 +98,7 @@ def _replay(
     from service.routing.encoder import Encoder
 
     catalog = load_catalog(settings.catalog)
-    encoder = Encoder(settings.encoder, threads=os.cpu_count() or 1)
+    encoder = Encoder(settings.encoder, threads=cores())
     source = RouterSource(settings.mlflow_uri, encoder)
     old, new = (TextRouter(for_catalog(source.load(version), catalog), catalog, settings.lm) for version in versions)
     labelled, observed = data_of(registry, versions[1])

@@ -34,6 +34,7 @@ from service.catalog.model import Agent, Catalog
 from service.contracts.dispatch import AgentDispatch
 from service.contracts.handoff import AgentHandoff
 from service.contracts.surface import AgentListing, IntentListing, Readiness, RolledBack
+from service.cores import cores
 from service.errors import ConfigurationError, StoreUnavailable
 from service.flows.agent_call import CallAgent
 from service.flows.health import Health
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SWITCH_SECONDS = 0.0001  # the event loop waits this long, not 5 ms, for the interpreter while a thread decides
-DECIDING = min(4, os.cpu_count() or 1)  # decisions at once: they are work for the processor, and more of them only share it
+DECIDING = min(4, cores())  # decisions at once: they are work for the processor, and more of them only share it
 RESERVED = 8  # one part in so many of the dispatches is for the critical path only
 DRAIN_SECONDS = 5.0  # for storing what was cut off at the end; GRACE_SECONDS have passed by then
 TALLY_SECONDS = 5.0  # between writings of what was read in the shadow and of what the student answered alone

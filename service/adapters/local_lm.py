@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from service.cores import cores
 from service.errors import ConfigurationError
 
 PROVIDER = "local"
@@ -43,7 +44,7 @@ def spare_cores() -> int:
     llama.cpp's threads wait for each other at every layer. One core too few slows all of them: on two busy cores, two threads made 3 tokens
     a second where one thread made 70.
     """
-    return max(1, (os.cpu_count() or 1) - 1)
+    return max(1, cores() - 1)
 
 
 class LocalLM:

@@ -79,7 +79,7 @@ def references(folder: str) -> Iterator[tuple[str, str]]:
             for source in container.get("envFrom", []):
                 yield "ConfigMap", source["configMapRef"]["name"]
             for variable in container.get("env", []):
-                if "valueFrom" in variable:
+                if "secretKeyRef" in variable.get("valueFrom", {}):
                     yield "Secret", variable["valueFrom"]["secretKeyRef"]["name"]
 
 
@@ -105,7 +105,7 @@ def test_the_readme_makes_every_secret_that_a_pod_reads() -> None:
         (variable["valueFrom"]["secretKeyRef"]["name"], variable["valueFrom"]["secretKeyRef"]["key"])
         for _, pod in pods("overlays/prod")
         for variable in pod["spec"]["containers"][0].get("env", [])
-        if "valueFrom" in variable
+        if "secretKeyRef" in variable.get("valueFrom", {})
     }
     keys = Keys.parse(base64.b64decode(made["pointsman-api-keys"]["POINTSMAN_API_KEYS"]).decode())
 

@@ -18,6 +18,7 @@ from service.agents.app import create_agents_app
 from service.agents.health_score import ADDRESSES_VARIABLE
 from service.agents.monitoring.read import METRICS_VARIABLE, PROMETHEUS_VARIABLE
 from service.api.routes import router
+from service.cores import VARIABLE as CORES
 from service.metrics import Metrics
 from service.settings import Settings
 from tests.ops.cluster import BUILT, COMPONENT, K8S, NAME, PORTS, WORKLOADS, Manifest, containers, objects, one, pod_of, pods, selects
@@ -84,11 +85,21 @@ def test_every_variable_is_a_setting(folder: str, monkeypatch: pytest.MonkeyPatc
     told = variables(folder)
     given = {v["name"] for _, _, c in ours(folder) for v in c.get("env", [])}
 
-    assert given | (told.keys() - OF_AGENTS) <= known
+    assert (given - {CORES}) | (told.keys() - OF_AGENTS) <= known
     for name in told.keys() & known:
         monkeypatch.setenv(name, told[name])
     settings = Settings(_env_file=None)
     assert (settings.host, settings.on_loopback) == ("0.0.0.0", False)
+
+
+@pytest.mark.parametrize("folder", BUILT)
+def test_what_computes_is_told_its_limit_of_cores(folder: str) -> None:
+    """Or it would take the node's cores for its own. The agents' work is on one thread each; a migration computes nothing."""
+    for component, _, container in ours(folder):
+        told = [v.get("valueFrom") for v in container.get("env", []) if v["name"] == CORES]
+        wanted = [] if component in {"agents", "migrate"} else [{"resourceFieldRef": {"resource": "limits.cpu"}}]
+        assert told == wanted, component
+        assert "cpu" in container["resources"]["limits"]
 
 
 @pytest.mark.parametrize("folder", BUILT)
