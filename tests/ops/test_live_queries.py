@@ -121,7 +121,7 @@ async def _call(client: httpx.AsyncClient, url: str, first: int, enough: asyncio
         with suppress(httpx.TransportError):  # on a starved machine uvicorn takes a worker for dead and starts another
             async for answer in _ask(client, url, number):
                 assert answer.status_code in {200, 400, 503}, answer.text
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4)
 
 
 async def _ask(client: httpx.AsyncClient, url: str, number: int) -> AsyncIterator[httpx.Response]:
@@ -154,7 +154,7 @@ async def _crowd(url: str, enough: asyncio.Event) -> None:
     """Come all at once, again and again: there is no room for all."""
     while not enough.is_set():
         await gather_answers(f"{url}/route", [body(TEXTS[number % len(TEXTS)]) for number in range(CROWD)])
-        await asyncio.sleep(4.0)
+        await asyncio.sleep(6.0)
 
 
 def told(prometheus: Prometheus, query: str) -> list[float]:

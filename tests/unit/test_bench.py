@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,18 @@ from service.routing.policy import Policy
 from tests.small_data import GAP, HEALTH, OOS, TWO
 
 POLICY = Policy(refuse_above=0.5, act_above=0.8, clarify_below=0.5, accepted_in_scope=0.95, risk_target=0.02, coverage=0.5)
+
+
+@pytest.fixture(autouse=True)
+def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading the encoder is half of the time of a command that has a few rows to fit."""
+    monkeypatch.setattr("service.routing.encoder.Encoder", loaded)
+
+
+@cache
+def loaded(folder: Path | None = None, *, threads: int = 1) -> Encoder:
+    """Return the real encoder."""
+    return Encoder(folder, threads=threads)
 
 
 def evaluated() -> Evaluated:
