@@ -1,19 +1,26 @@
-"""uvicorn's HTTP connection with four gaps closed. It knows no route.
+"""uvicorn's HTTP connection with six gaps closed. It knows no route.
 
 uvicorn waits for the head of a request for ever, and so keeps whoever sends half a line or nothing; here such a connection ends like an
 idle one. It takes a head of any length, from anybody, before it is known who sends it; here it has a bound. Of several requests that came
 in one packet (HTTP pipelining) uvicorn tells only the last that the caller has left; the one under way would go on, and break on the closed
 socket as an error of the service. And at the service's end uvicorn closes idle connections at once, on which a request may be on its way;
-here they stay for a moment, and answers say goodbye.
+here they stay for a moment, and answers say goodbye. What is no HTTP uvicorn refuses in plain text, and at once, even where the answer to
+an earlier request is owed, whose sender would take the refusal for it; here it is a problem like any other, and answers keep their order
+(RFC 9112, 9.3.2).
 """
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
+from uuid import uuid4
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from service.api.middleware import GUARDS, REQUEST_ID
+from service.api.problems import MEDIA_TYPE, describe
+from service.errors import HeadTooLarge, InvalidInput, PointsmanError
+
 MOST_HEAD = 65_536  # bytes of a request line with its headers that may have come before their end; nginx takes 32 KiB, Node.js 16
-TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 LINGER_SECONDS = 1.0  # that a connection stays: at the end of the service, as it may be in use; after a refusal, so that it is read
 CLOSE = (b"connection", b"close")
 
@@ -24,6 +31,9 @@ class Connection(HttpToolsProtocol):
     _head_due: asyncio.TimerHandle | None = None
     _under_way: RequestResponseCycle | None = None
     _head_bytes = 0
+    _in_head = True
+    _messages = 0  # that have come whole
+    _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """Begin to wait for the first head."""
@@ -31,20 +41,31 @@ class Connection(HttpToolsProtocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come; refuse a head that is too long, and read on for a moment, or the refusal would not arrive."""
-        if self._head_bytes > MOST_HEAD:
+        """Take what has come, unless something was refused; refuse a head that is too long."""
+        if self._refused:
             return
+        before = self._messages
         super().data_received(data)
-        if self._head_due is not None:  # its end has not come yet
+        if self._in_head and self._messages == before and not self._refused:  # all of it belongs to the head
             self._head_bytes += len(data)
-            if self._head_bytes > MOST_HEAD and not self.transport.is_closing():
-                self.transport.write(TOO_LONG)
-                self.loop.call_later(LINGER_SECONDS, self.transport.close)
+            if self._head_bytes > MOST_HEAD:
+                self._refuse(HeadTooLarge(f"The request line and headers have more than {MOST_HEAD} bytes."))
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        self._refuse(InvalidInput("What was sent is no HTTP/1.1 request."))
 
     def on_headers_complete(self) -> None:
         """Stop waiting."""
         self._stop_waiting()
-        super().on_headers_complete()
+        super().on_headers_complete()  # which may find that there is something wrong with the head
+        self._in_head = False
+
+    def on_message_complete(self) -> None:
+        """Expect another head."""
+        self._in_head, self._head_bytes = True, 0
+        self._messages += 1
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Wait for the next head, unless it is there already."""
@@ -73,12 +94,40 @@ class Connection(HttpToolsProtocol):
         self._under_way = cycle
         super()._start_asgi_task(cycle, app)
 
+    def _refuse(self, error: PointsmanError) -> None:
+        """Answer what cannot be read, unless answers to earlier requests are owed, and end the connection after it or them.
+
+        What comes is taken for a moment more, or the answer would not arrive.
+        """
+        self._refused = True
+        broken = None if self._in_head else self.cycle
+        if broken is not None and self.pipeline:  # it waits for those before it
+            broken, _ = None, self.pipeline.popleft()
+        last = self.pipeline[0][0] if self.pipeline else self._under_way
+        if last is not None and last is not broken and not last.response_complete:
+            last.keep_alive = False
+            return
+        if broken is None or not broken.response_started:
+            self.transport.write(_answer(error))
+        if broken is not None:
+            broken.disconnected = True
+            broken.message_event.set()
+        self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
     def _await_head(self) -> None:
         self._stop_waiting()
-        self._head_bytes = 0
         self._head_due = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def _stop_waiting(self) -> None:
         if self._head_due is not None:
             self._head_due.cancel()
             self._head_due = None
+
+
+def _answer(error: PointsmanError) -> bytes:
+    """Return a problem as a whole answer that ends the connection."""
+    request_id = uuid4().hex
+    body = describe(error, request_id=request_id).model_dump_json(exclude_none=True).encode()
+    fields = ((REQUEST_ID.lower().encode(), request_id.encode()), (b"content-type", MEDIA_TYPE.encode()), CLOSE)
+    lines = [b"%s: %s\r\n" % field for field in (*GUARDS, *fields, (b"content-length", b"%d" % len(body)))]
+    return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (error.status, HTTPStatus(error.status).phrase.encode(), b"".join(lines), body)

@@ -9,6 +9,7 @@
     ├── NothingToRollBack       409
     ├── BodyTimeout             408
     ├── BodyTooLarge            413
+    ├── HeadTooLarge            431
     ├── UnsupportedMediaType    415
     ├── RateLimited             429   more requests in a minute than the key has
     ├── QuotaExceeded           429   more questions in a day than the key has
@@ -122,6 +123,12 @@ class BodyTooLarge(PointsmanError):
     """The body is larger than the service reads."""
 
     code, status, title = "body_too_large", 413, "Body too large"
+
+
+class HeadTooLarge(PointsmanError):
+    """The request line and the headers are longer than the service reads."""
+
+    code, status, title = "head_too_large", 431, "Request header fields too large"
 
 
 class UnsupportedMediaType(PointsmanError):
