@@ -59,15 +59,16 @@ class RequestId:
         request_id = given if _SAFE_ID.fullmatch(given) else uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
 
-        started = False
+        started = ended = False
 
         async def tagged(message: Message) -> None:
-            nonlocal started
+            nonlocal started, ended
             if message["type"] == "http.response.start":
                 started = True
                 headers = list(message.get("headers", []))
                 message["headers"] = [*headers, *_guards(scope["path"], headers), (REQUEST_ID.lower().encode(), request_id.encode())]
             await send(message)
+            ended = started and not message.get("more_body", message["type"] != "http.response.body")
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
@@ -76,7 +77,8 @@ class RequestId:
                 if not started:
                     problem = describe(ShuttingDown(ENDING), scope["path"], request_id)
                     await respond(problem, {"Connection": "close"})(scope, receive, tagged)
-                raise
+                if not ended:
+                    raise
 
 
 class Watched:

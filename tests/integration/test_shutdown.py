@@ -156,6 +156,7 @@ def test_what_is_under_way_at_the_end_is_answered_and_stored(start_service: Star
     assert [line for line in told.splitlines() if line.startswith("event: ")] == ["event: decision", "event: agent_start", "event: problem"]
     assert never.result().startswith(b"HTTP/1.1 408")
     assert service.process.returncode == 0
+    assert "Exception in ASGI application" not in service.log
     with sqlite3.connect(database) as connection:
         stored = connection.execute("select json_extract(output, '$.warnings[0].code') from decision").fetchall()
     assert stored == [("cancelled",), ("cancelled",)]
