@@ -23,6 +23,7 @@ from service.errors import HeadTooLarge, InvalidInput, PointsmanError
 MOST_HEAD = 65_536  # bytes of a request line with its headers that may have come before their end; nginx takes 32 KiB, Node.js 16
 LINGER_SECONDS = 1.0  # that a connection stays: at the end of the service, as it may be in use; after a refusal, so that it is read
 CLOSE = (b"connection", b"close")
+NO_HTTP = "What was sent is no HTTP/1.1 request."
 
 
 class Connection(HttpToolsProtocol):
@@ -53,7 +54,7 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
-        self._refuse(InvalidInput("What was sent is no HTTP/1.1 request."))
+        self._refuse(InvalidInput(NO_HTTP))
 
     def on_headers_complete(self) -> None:
         """Stop waiting."""
