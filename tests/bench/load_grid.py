@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[10.0, 30.0], help="requests a second, all below saturation")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each turn")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--litellm", type=Path, help="the Python of the environment with tests/bench/litellm.txt")
+    parser.add_argument("--litellm", type=lambda path: Path(path).absolute(), help="the Python of the environment with tests/bench/litellm.txt")
     parser.add_argument("--state", type=Path, default=ROOT / "mlruns", help="the MLflow store with a champion")
     given = parser.parse_args()
     (ROOT / "var").mkdir(exist_ok=True)
