@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[10.0, 30.0], help="requests a second, all below saturation")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each turn")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--litellm", type=lambda path: Path(path).absolute(), help="the Python of the environment with tests/bench/litellm.txt")
+    parser.add_argument("--litellm", type=Path, help="the Python of the environment with tests/bench/litellm.txt")
     parser.add_argument("--state", type=Path, default=ROOT / "mlruns", help="the MLflow store with a champion")
     given = parser.parse_args()
     (ROOT / "var").mkdir(exist_ok=True)
@@ -54,7 +54,7 @@ def main() -> None:
         wait_for(model.port)
         agent = System("an agent directly", [], int(agents.rpartition(":")[2]), {}, "dispatch", "/agents/explainer")
         ours = [system for workers in (1, 2) for system in _ours(given.state, agents, folder, workers, postgres.address)]
-        peers = [_litellm(given.litellm, folder, model.port, workers) for workers in (1, 2)] if given.litellm is not None else []
+        peers = [_litellm(given.litellm.absolute(), folder, model.port, workers) for workers in (1, 2)] if given.litellm is not None else []
         stack.enter_context(running([*ours, *peers], folder))
         named = [replace(system, name=f"{system.name}: intent named", body="parsed_question") for system in ours]
         asked = [replace(system, name=f"{system.name}: question") for system in ours]

@@ -56,7 +56,7 @@ def _systems(given: argparse.Namespace, agents: str, folder: Path) -> list[Syste
     systems = [bare, ours("pointsman"), ours("pointsman, caller's intent", body="parsed_question"), ours(TWO_WORKERS, "--workers", "2")]
     for kind, name in (("langgraph", "langgraph-supervisor"), ("squad", "agent-squad")) if given.peers else ():
         port = free_port()
-        command = [str(given.peers), str(ROOT / "tests/bench/orchestrators.py"), kind, str(port), agents, str(folder)]
+        command = [str(given.peers.absolute()), str(ROOT / "tests/bench/orchestrators.py"), kind, str(port), agents, str(folder)]
         systems.append(System(name, command, port, {}))
     return systems
 
