@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from service.connections import NO_HTTP
 from service.contracts.problem import Problem
+from service.errors import HeadTooLarge
 from service.rollback import SECONDS as ROLLBACK_SECONDS
 from service.workers import KEEP_ALIVE_SECONDS
 from tests.bench.fuzz_bodies import changed, looked_up, question
@@ -238,7 +239,7 @@ def _unread(status: int, text: str) -> bool:
     if status not in REFUSALS or not text:
         return False
     problem = Problem.model_validate_json(text)
-    return problem.code == "head_too_large" or problem.detail == NO_HTTP
+    return problem.code == HeadTooLarge.code or problem.detail == NO_HTTP
 
 
 def _target(hostile: Hostile) -> str:
