@@ -8,6 +8,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import signal
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
@@ -46,6 +47,7 @@ app.add_typer(routers_app, name="routers")
 app.add_typer(signals_app, name="signals")
 out, err = terminal(), terminal(stderr=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+ENDED = 128 + signal.SIGTERM  # the exit code of who was told to end
 T = TypeVar("T")
 
 
@@ -111,10 +113,10 @@ def agents(
         _run(_with_settings(lambda settings: run_drill(faults, host, chosen, settings, say=_plainly(out), warn=_plainly(err))))
         return
     from service.logs import configure_logs
-    from service.workers import SERVING
+    from service.workers import LONGEST_WORK_SECONDS, serving
 
     configure_logs(settings.log_level)
-    uvicorn.run(create_agents_app(), host=host, port=chosen, **SERVING)
+    uvicorn.run(create_agents_app(), host=host, port=chosen, **serving(LONGEST_WORK_SECONDS))
 
 
 @app.command(epilog="Example: `pointsman run`")
@@ -216,7 +218,7 @@ async def _serve(host: str | None, port: int | None) -> None:
     from service.api.app import create_app
     from service.bootstrap import open_services
     from service.logs import configure_logs
-    from service.workers import SERVING
+    from service.workers import serving
 
     settings = read_settings(host=host, port=port)
     configure_logs(settings.log_level)
@@ -225,7 +227,7 @@ async def _serve(host: str | None, port: int | None) -> None:
         app_ = create_app(settings, opener=lambda _: nullcontext(services))
         gc.freeze()  # and none of it needs to be looked at again
         gc.enable()
-        server = uvicorn.Server(uvicorn.Config(app_, host=settings.host, port=settings.port, **SERVING))
+        server = uvicorn.Server(uvicorn.Config(app_, host=settings.host, port=settings.port, **serving(settings.grace_seconds)))
         signal.signal(signal.SIGTERM, server.handle_exit)  # uvicorn raises it anew at its end, when what is open here has yet to be closed
         await server.serve()
 
@@ -269,7 +271,8 @@ def _exit(message: str) -> typer.Exit:
 
 
 def main() -> None:
-    """Run the program."""
+    """Run the program. Until a command heeds SIGTERM itself, it ends at once, also as process 1 of a container, which would not hear it."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ENDED))
     run_program(app)
 
 

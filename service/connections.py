@@ -1,4 +1,4 @@
-"""uvicorn's HTTP connection with six gaps closed. It knows no route.
+"""uvicorn's HTTP connection with eight gaps closed. It knows no route.
 
 uvicorn waits for the head of a request for ever, and so keeps whoever sends half a line or nothing; here such a connection ends like an
 idle one. It takes a head of any length, from anybody, before it is known who sends it; here it has a bound. Of several requests that came
@@ -6,7 +6,9 @@ in one packet (HTTP pipelining) uvicorn tells only the last that the caller has 
 socket as an error of the service. And at the service's end uvicorn closes idle connections at once, on which a request may be on its way;
 here they stay for a moment, and answers say goodbye. What is no HTTP uvicorn refuses in plain text, and at once, even where the answer to
 an earlier request is owed, whose sender would take the refusal for it; here it is a problem like any other, and answers keep their order
-(RFC 9112, 9.3.2).
+(RFC 9112, 9.3.2). Where a request asks for another protocol (`Upgrade`, as Java's client does unasked) the parser stops after its head, and
+the body would be lost or, in a packet of its own, be read as the next request; here such a wish is passed over (RFC 9110, 7.8). And what
+follows the last chunk of a body (trailers) would be taken for headers, without a bound; here it is dropped (RFC 9110, 6.5.1), and bounded.
 """
 
 import asyncio
@@ -14,15 +16,19 @@ from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.api.middleware import GUARDS, REQUEST_ID
 from service.api.problems import MEDIA_TYPE, describe
 from service.errors import HeadTooLarge, InvalidInput, PointsmanError
 
-MOST_HEAD = 65_536  # bytes of a request line with its headers that may have come before their end; nginx takes 32 KiB, Node.js 16
+MOST_HEAD = (
+    65_536  # bytes of a request line with its headers, or of what is around a body, that may come in a row; nginx takes 32 KiB, Node.js 16
+)
 LINGER_SECONDS = 1.0  # that a connection stays: at the end of the service, as it may be in use; after a refusal, so that it is read
 CLOSE = (b"connection", b"close")
+CONNECT = b"CONNECT"
 NO_HTTP = "What was sent is no HTTP/1.1 request."
 
 
@@ -31,9 +37,9 @@ class Connection(HttpToolsProtocol):
 
     _head_due: asyncio.TimerHandle | None = None
     _under_way: RequestResponseCycle | None = None
-    _head_bytes = 0
+    _bare_bytes = 0  # that have come since the last piece of a body or end of a message
+    _pieces = 0  # pieces of bodies and ends of messages so far
     _in_head = True
-    _messages = 0  # that have come whole
     _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
@@ -42,30 +48,44 @@ class Connection(HttpToolsProtocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come, unless something was refused; refuse a head that is too long."""
+        """Take what has come, unless something was refused; refuse a head, or what is around a body, that is too long."""
         if self._refused:
             return
-        before = self._messages
-        super().data_received(data)
-        if self._in_head and self._messages == before and not self._refused:  # all of it belongs to the head
-            self._head_bytes += len(data)
-            if self._head_bytes > MOST_HEAD:
+        self._unset_keepalive_if_required()
+        before = self._pieces
+        try:
+            self._parse(memoryview(data))
+        except httptools.HttpParserError:
+            self._refuse(InvalidInput(NO_HTTP))
+        if self._pieces == before and not self._refused:
+            self._bare_bytes += len(data)
+            if self._bare_bytes > MOST_HEAD:
                 self._refuse(HeadTooLarge(f"The request line and headers have more than {MOST_HEAD} bytes."))
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP."""
-        self._refuse(InvalidInput(NO_HTTP))
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; what comes after a body is none."""
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Stop waiting."""
         self._stop_waiting()
+        if self.parser.should_upgrade() and self.parser.get_method() != CONNECT:
+            return  # it is read anew, as one that does not
         super().on_headers_complete()  # which may find that there is something wrong with the head
         self._in_head = False
 
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body."""
+        self._piece_came()
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """Expect another head."""
-        self._in_head, self._head_bytes = True, 0
-        self._messages += 1
+        if self._in_head:  # that of one that is read anew
+            return
+        self._in_head = True
+        self._piece_came()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -90,6 +110,33 @@ class Connection(HttpToolsProtocol):
             self.loop.call_later(LINGER_SECONDS, super().shutdown)
         else:
             super().shutdown()
+
+    def _parse(self, data: memoryview) -> None:
+        """Take bytes of requests.
+
+        Raises:
+            httptools.HttpParserError: they are of none.
+        """
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as stopped:
+                data = data[stopped.args[0] :]
+            if self.parser.get_method() == CONNECT:  # nothing that follows is a request
+                self.cycle.keep_alive = False
+                self._refused = True
+                return
+            method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+            fields = [b"%s: %s\r\n" % field for field in self.headers if field[0] != b"upgrade"]
+            head = b"%s %s HTTP/%s\r\n%s\r\n" % (method, self.url, version, b"".join(fields))
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+            self.parser.feed_data(head)
+
+    def _piece_came(self) -> None:
+        self._pieces += 1
+        self._bare_bytes = 0
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401  (an ASGI app, of which uvicorn's type is private)
         self._under_way = cycle

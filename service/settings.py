@@ -69,6 +69,7 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(1_000_000, ge=1_024, description="Largest request body that is read.")
     max_dispatches: int = Field(256, ge=8, le=100_000, description="Calls to agents at once, over all agents.")
     max_waiting: int = Field(256, ge=1, le=100_000, description="Requests that may wait, for a decision and for agents each; then 503.")
+    grace_seconds: int = Field(20, ge=1, le=3_600, description="Time for requests under way when the service is told to end, in seconds.")
     otlp_endpoint: str | None = Field(
         None,
         pattern="^https?://",

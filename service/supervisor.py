@@ -25,6 +25,7 @@ from service.settings import Settings
 READY_SECONDS = 120.0
 LONG_SECONDS = 10.0  # after which it is told what is waited for
 ANSWER_SECONDS = 180.0
+CLOSING_SECONDS = 15.0  # for storing what was cut off, after the grace of what is under way
 SWAP_SECONDS = 2.0  # between two looks at which router serves
 Answer = dict[str, Any]
 
@@ -113,7 +114,7 @@ async def run_all(settings: Settings, question: str, console: Console) -> int:
         first.cancel()
         return 0 if stop.is_set() else 1
     finally:
-        await _stop(children)
+        await _stop(children, settings.grace_seconds + CLOSING_SECONDS)
 
 
 async def _ask_first(settings: Settings, question: str, console: Console, children: Sequence[asyncio.subprocess.Process]) -> None:
@@ -199,16 +200,18 @@ async def _tell_swaps(url: str, console: Console) -> None:
             await asyncio.sleep(SWAP_SECONDS)
 
 
-async def _stop(children: Sequence[asyncio.subprocess.Process]) -> None:
+async def _stop(children: Sequence[asyncio.subprocess.Process], seconds: float) -> None:
+    """Tell all to end, and end those that are not done in time."""
     for child in children:
         if child.returncode is None:
             child.terminate()
-    for child in children:
-        try:
-            async with asyncio.timeout(10.0):
-                await child.wait()
-        except TimeoutError:
-            child.kill()
+    ended = asyncio.gather(*(child.wait() for child in children))
+    try:
+        await asyncio.wait_for(ended, seconds)
+    except TimeoutError:
+        for child in children:
+            if child.returncode is None:
+                child.kill()
 
 
 def _plain(text: str) -> str:

@@ -3,13 +3,16 @@
 Several share the database and what they count for `/metrics`, and nothing else: breakers, budgets and slots are each process's own.
 """
 
+import logging
 import os
 import tempfile
+import time
 from typing import Any, TypedDict
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
 
 from service.connections import Connection
 from service.errors import ConfigurationError
@@ -18,13 +21,22 @@ from service.logs import configure_logs
 from service.metrics import SHARED
 from service.settings import Settings
 
-GRACE_SECONDS = 20  # less than the 30 s that Kubernetes waits
+log = logging.getLogger(__name__)
+LONGEST_WORK_SECONDS = 900  # of an agent (model_trainer); what it is at when it is told to end is finished
 PATIENCE_SECONDS = 30  # for a sign of life of a worker process; a machine may be busy, and to kill the worker breaks all that it answers
+RETRY_SECONDS = 10.0  # between two tries to start a worker process that could not
 KEEP_ALIVE_SECONDS = 75  # more than the 60 s of the usual proxies: whoever closes first must be the one who sends
 
 
 class Watchers(Multiprocess):
-    """Watches over the worker processes, and stops listening when they do: what nobody accepts must be refused at once, not reset later."""
+    """Watches over the worker processes, and stops listening when they do: what nobody accepts must be refused at once, not reset later.
+
+    Attributes:
+        cannot_start: whether all ended because no process could start.
+    """
+
+    cannot_start = False
+    _next_try = 0.0
 
     def terminate_all(self) -> None:
         """Let go of the port, and tell each process to end."""
@@ -33,10 +45,27 @@ class Watchers(Multiprocess):
         super().terminate_all()
 
     def keep_subprocess_alive(self) -> None:
-        """Look after each process. One that dies before it gives its sign of life must not be waited for, while nobody heeds SIGTERM."""
-        for one in self.processes:
-            one.child_conn.close()  # its own copy ends with it, and that is heard at once
-        super().keep_subprocess_alive()
+        """Replace each process that has died or hangs. Unlike uvicorn's, a new one that cannot start does not end those that serve.
+
+        It is tried again: what keeps it from starting, such as a newer schema or a full disk, may not harm the others, and may pass.
+        """
+        for place, one in enumerate(self.processes):
+            one.child_conn.close()  # its own copy ends with it, which is heard at once: nobody heeds SIGTERM while it is waited for
+            if one.is_alive(PATIENCE_SECONDS):
+                continue
+            one.kill()
+            one.join()
+            if one.exitcode == STARTUP_FAILURE:
+                if not any(other.is_ready(PATIENCE_SECONDS) for other in self.processes if other is not one):
+                    self.cannot_start = True
+                    self.should_exit.set()
+                    return
+                if time.monotonic() < self._next_try:
+                    continue
+                self._next_try = time.monotonic() + RETRY_SECONDS
+                log.error("worker_cannot_start: the others go on, and it is tried again; why is said above")
+            self.processes[place] = Process(self.config, self.sockets)
+            self.processes[place].start()
 
 
 class _Serving(TypedDict):
@@ -50,16 +79,18 @@ class _Serving(TypedDict):
     http: Any
 
 
-SERVING = _Serving(
-    log_config=None,
-    access_log=False,
-    server_header=False,
-    timeout_graceful_shutdown=GRACE_SECONDS,
-    timeout_keep_alive=KEEP_ALIVE_SECONDS,
-    timeout_worker_healthcheck=PATIENCE_SECONDS,
-    loop="uvloop",
-    http=Connection,
-)
+def serving(grace_seconds: int) -> _Serving:
+    """Return how all programs are served. `grace_seconds`: for what is under way when one is told to end."""
+    return _Serving(
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=grace_seconds,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_worker_healthcheck=PATIENCE_SECONDS,
+        loop="uvloop",
+        http=Connection,
+    )
 
 
 def serve_together(settings: Settings, workers: int) -> None:
@@ -74,9 +105,14 @@ def serve_together(settings: Settings, workers: int) -> None:
     with tempfile.TemporaryDirectory(prefix="pointsman-metrics-") as folder:
         os.environ[SHARED] = folder
         config = uvicorn.Config(
-            "service.api.app:create_app", factory=True, host=settings.host, port=settings.port, workers=workers, **SERVING
+            "service.api.app:create_app",
+            factory=True,
+            host=settings.host,
+            port=settings.port,
+            workers=workers,
+            **serving(settings.grace_seconds),
         )
         watchers = Watchers(config, sockets=[config.bind_socket()])
         watchers.run()
-    if any(process.exitcode == STARTUP_FAILURE for process in watchers.processes):
+    if watchers.cannot_start:
         raise ConfigurationError("A worker process could not start; why is said above.")

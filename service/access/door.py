@@ -14,6 +14,7 @@ from service.listening import is_loopback
 
 JWT_PARTS = 3  # header, claims and signature (RFC 7519)
 CLOSED = "Without API keys this service answers on loopback only."
+OTHER_ORIGIN = "Without API keys this service answers no web page of another origin."
 OTHER_NAME = "Without API keys this service answers to its loopback address only, not to the name in the Host header."
 
 
@@ -63,15 +64,15 @@ class Door:
         """
         _ = self.locked
 
-    async def identify(self, credential: str | None, *, peer: str, host: str) -> Caller:
-        """Return the caller of a request: what it has sent as key or token, from which address, to which host name.
+    async def identify(self, credential: str | None, *, peer: str, host: str, origin: str = "") -> Caller:
+        """Return the caller of a request: what it has sent as key or token, from which address, to which host name, from which web page.
 
         Raises:
             Unauthenticated: it may not come in.
             StoreUnavailable, IdentityUnavailable: nobody can tell.
         """
         if not self.locked:
-            return _anybody_here(peer, host)
+            return _anybody_here(peer, host, origin)
         if not credential:
             raise Unauthenticated("Send an API key as `Authorization: Bearer KEY` or `X-API-Key: KEY`.")
         digest = digest_of(credential)
@@ -95,11 +96,13 @@ class Door:
                 tasks.create_task(self._stored.follow())
 
 
-def _anybody_here(peer: str, host: str) -> Caller:
-    """Let in whoever is on this machine, but no page of another origin whose name was made to lead here (DNS rebinding)."""
+def _anybody_here(peer: str, host: str, origin: str) -> Caller:
+    """Let in whoever is on this machine, but no page of another origin, also if its name was made to lead here (DNS rebinding)."""
     if not is_loopback(peer):
         raise Unauthenticated(CLOSED)
     name = host.rpartition(":")[0] if host.count(":") == 1 or (host.startswith("[") and not host.endswith("]")) else host
     if not is_loopback(name.strip("[]")):
         raise Unauthenticated(OTHER_NAME)
+    if origin and origin.partition("://")[2].lower() != host.lower():  # browsers name it with every POST (RFC 6454)
+        raise Unauthenticated(OTHER_ORIGIN)
     return Caller()

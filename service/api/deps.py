@@ -34,7 +34,8 @@ async def _caller(request: Request, services: ServicesDep, response: Response, b
     given = (bearer.credentials.strip() if bearer is not None else "") or (key or "").strip()
     credential = given and given.encode("latin-1").decode("utf-8", "replace")  # a digest is made of the UTF-8 bytes
     peer = request.client.host if request.client is not None else ""
-    caller = await services.door.identify(credential, peer=peer, host=request.headers.get("host", ""))
+    host, origin = (request.headers.get(name, "") for name in ("host", "origin"))
+    caller = await services.door.identify(credential, peer=peer, host=host, origin=origin)
     structlog.contextvars.bind_contextvars(key_id=caller.key_id)
     left = await services.door.limits.pass_request(caller)
     if left is not None:

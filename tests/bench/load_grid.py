@@ -93,6 +93,7 @@ def _steady(turns: list[System], behind: dict[str, System], texts: dict[str, Pat
     for system in turns:
         offer(system, texts[system.name], 10.0, 5.0)
     for number in range(given.rounds):
+        console.print(f"{rate:g} requests/s, round {number + 1} of {given.rounds}: {len(turns)} turns of {given.seconds:g} s")
         for system in turns:
             result = offer(system, texts[system.name], rate, given.seconds, seed=number)
             _require_answers(system, result)

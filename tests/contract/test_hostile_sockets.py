@@ -20,7 +20,7 @@ from service.api import middleware
 from service.catalog.model import Catalog
 from service.contracts.problem import Problem
 from service.programs import Router
-from service.workers import SERVING
+from service.workers import serving
 from tests.conftest import World
 from tests.contract.hostile import SECONDS, SEED, assert_well_formed, encoded, full
 from tests.contract.raw_http import chunked, exchange, head, next_answer, parsed
@@ -36,7 +36,7 @@ HEAD_SECONDS = 2
 @contextlib.contextmanager
 def served(app: ASGIApp) -> Iterator[int]:
     """Serve an app in a thread as `pointsman serve` does, but with less patience; give the port."""
-    running = uvicorn.Server(uvicorn.Config(app, port=0, **(SERVING | {"timeout_keep_alive": HEAD_SECONDS})))
+    running = uvicorn.Server(uvicorn.Config(app, port=0, **(serving(20) | {"timeout_keep_alive": HEAD_SECONDS})))
     bound = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]})
     thread.start()
@@ -64,7 +64,7 @@ def a_body() -> bytes:
 
 
 BODY = encoded(full(random.Random(SEED)))
-
+H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA")
 
 SPOKEN: dict[str, tuple[list[bytes], set[int]]] = {
     "chunks": ([head("Transfer-Encoding: chunked"), chunked(BODY[:10], BODY[10:]), b"0\r\n\r\n"], {200}),
@@ -96,6 +96,8 @@ SPOKEN: dict[str, tuple[list[bytes], set[int]]] = {
     "a path out of the root": ([head(target="GET /../../etc/passwd HTTP/1.1")], {404}),
     "a whole address as path": ([head(target="GET http://evil.example/healthz HTTP/1.1")], {200, 400, 404}),
     "an expectation": ([head("Expect: 100-continue", f"Content-Length: {len(BODY)}"), BODY], {200}),
+    "a tunnel": ([head(target="CONNECT localhost:8100 HTTP/1.1")], {400, 404, 405}),
+    "trailers": ([head("Transfer-Encoding: chunked"), chunked(BODY), b"0\r\nX-Request-ID: mine\r\nX-A: b\r\n\r\n"], {200}),
     "an upgrade": ([head("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x", target="GET /route HTTP/1.1")], {400, 405}),
 }
 
@@ -113,6 +115,86 @@ async def test_a_server_that_is_lied_to_answers_and_goes_on(server: int, parts: 
     assert_well_formed(status, headers, text)
     assert b"Set-Cookie" not in answer
     assert parsed(after)[0] == 200
+
+
+UPGRADES = {
+    "HTTP/2, as Java's client asks unasked": H2C,
+    "WebSocket": ("Connection: keep-alive, upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x", "Sec-WebSocket-Version: 13"),
+    "something else": ("Upgrade: a, b/1", "Connection: UPGRADE"),
+}
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+@pytest.mark.parametrize("in_chunks", [False, True])
+@pytest.mark.parametrize("fields", UPGRADES.values(), ids=UPGRADES.keys())
+async def test_a_wish_for_another_protocol_is_passed_over(server: int, fields: tuple[str, ...], in_chunks: bool, pause: float) -> None:
+    """The body is read, in the packet of the head or later, and is no request of its own; the next request is answered after it."""
+    hidden = head(target="GET /healthz HTTP/1.1")
+    reader, writer = await asyncio.open_connection("127.0.0.1", server)
+    try:
+        for body in (a_body(), hidden):
+            length = "Transfer-Encoding: chunked" if in_chunks else f"Content-Length: {len(body)}"
+            writer.write(head(*fields, length))
+            await asyncio.sleep(pause)
+            writer.write(chunked(body) + b"0\r\n\r\n" if in_chunks else body)
+        writer.write(head("Connection: close", *fields[1:], target="GET /intents HTTP/1.1"))
+        answers = [parsed(await asyncio.wait_for(next_answer(reader), SECONDS)) for _ in range(3)]
+        rest = await asyncio.wait_for(reader.read(), SECONDS)
+    finally:
+        writer.close()
+
+    assert [status for status, _, _ in answers] == [200, 400, 200]
+    assert "causal_impact" in answers[2][2]
+    assert rest == b""
+
+
+async def test_after_a_tunnel_was_refused_nothing_is_a_request(server: int) -> None:
+    """What a client sends into it is not for this service."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server)
+    try:
+        writer.write(head(target="CONNECT localhost:8100 HTTP/1.1") + head(target="GET /healthz HTTP/1.1"))
+        received = await asyncio.wait_for(reader.read(), SECONDS)
+    finally:
+        writer.close()
+
+    assert len(re.findall(rb"HTTP/1.1 \d", received)) == 1
+    assert parsed(received)[0] in {400, 404, 405}
+
+
+@pytest.mark.parametrize(("target", "status"), [("GET /healthz HTTP/1.1", 200), ("POST /orchestrate HTTP/1.1", 431)])
+@pytest.mark.parametrize(
+    "endless",
+    [b"0\r\nX: " + b"x" * 1_000_000, b"0\r\n" + b"X: x\r\n" * 200_000, b"1;" + b"x" * 1_000_000],
+    ids=["a long trailer", "many trailers", "the extension of a chunk"],
+)
+async def test_what_is_around_a_body_has_a_bound(server: int, target: str, status: int, endless: bytes) -> None:
+    """Trailers and the extensions of chunks (CVE-2024-22019) count like a head: the connection ends, and they are not kept."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server)
+    tracemalloc.start()
+    try:
+        writer.write(head("Transfer-Encoding: chunked", target=target) + chunked(a_body()) + endless)
+        for _ in range(50):
+            writer.write(endless[-1_000_000:])
+            await writer.drain()
+        held, _ = tracemalloc.get_traced_memory()
+        answer = parsed(await asyncio.wait_for(next_answer(reader), SECONDS))
+    finally:
+        tracemalloc.stop()
+        writer.close()
+
+    assert answer[0] == status
+    assert held < 10_000_000
+
+
+async def test_a_trailer_is_no_header(server: int) -> None:
+    """What comes after the body cannot name or identify the request, which began without it (RFC 9110, 6.5.1)."""
+    trailers = b"0\r\nX-Request-ID: mine\r\nX-API-Key: mine\r\nOrigin: https://evil.example\r\n\r\n"
+
+    answer = await exchange(server, head("Transfer-Encoding: chunked"), chunked(a_body()), trailers)
+
+    status, headers, _ = parsed(answer)
+    assert status == 200
+    assert headers["x-request-id"] != "mine"
 
 
 async def test_a_caller_that_hangs_up_is_forgotten(server: int) -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from service.agents.faults.plan import FaultPlan, PlannedFault
 from service.agents.faults.server import FaultServer
-from service.workers import GRACE_SECONDS
 from tests.conftest import body
 from tests.integration.conftest import Program, Start
 
@@ -23,6 +22,7 @@ pytestmark = pytest.mark.timeout(600)  # the first test of a run fits a router
 SLOW_SECONDS = 3.0  # an agent's
 LOCKED_SECONDS = 1.5  # the database's
 CALLERS = 8  # at once, each with connections of its own, that are kept
+GRACE_SECONDS = 20  # the default
 DOCUMENTED = {"shutting_down", "saturated", "store_unavailable"}
 
 
@@ -160,3 +160,18 @@ def test_what_is_under_way_at_the_end_is_answered_and_stored(start_service: Star
     with sqlite3.connect(database) as connection:
         stored = connection.execute("select json_extract(output, '$.warnings[0].code') from decision").fetchall()
     assert stored == [("cancelled",), ("cancelled",)]
+
+
+def test_the_time_for_what_is_under_way_can_be_set(start_service: Start, hanging_port: int, tmp_path: Path) -> None:
+    """A second: what is not done by then is told so."""
+    settings = {"agents_base_url": f"http://127.0.0.1:{hanging_port}", "database_url": f"sqlite:///{tmp_path}/end.db", "grace_seconds": "1"}
+    service = start_service(**settings)
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(httpx.post, f"{service.url}/orchestrate", json=body("@causal_impact Did the visits lift TRx?"), timeout=60.0)
+        time.sleep(1.0)
+        started = time.monotonic()
+        service.process.terminate()
+        service.process.wait(GRACE_SECONDS)
+
+    assert asked.result().json()["code"] == "shutting_down"
+    assert time.monotonic() - started < GRACE_SECONDS / 2

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -46,3 +47,18 @@ def test_a_service_that_cannot_start_ends_with_2(tmp_path: Path, workers: str) -
 
     assert done.returncode == 2, done.stderr
     assert "The encoder folder lacks lost/model.onnx" in done.stderr
+
+
+def test_whoever_is_told_to_end_while_it_starts_ends_at_once(tmp_path: Path) -> None:
+    """By a handler of its own, for process 1 of a container has no other: without one the signal would not be heard."""
+    command = [
+        sys.executable,
+        "-c",
+        "from service import cli; cli.app = lambda: (print('ready', flush=True), time.sleep(60)); import time; cli.main()",
+    ]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as starting:
+        assert starting.stdout is not None
+        assert starting.stdout.readline() == b"ready\n"
+        starting.terminate()
+
+    assert starting.returncode == 128 + signal.SIGTERM

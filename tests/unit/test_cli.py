@@ -14,6 +14,7 @@ from optimizers.cli import app as optimize_app
 from service.cli import _turn, app
 from service.contracts.query import ConversationTurn
 from service.terminal import WIDE, replaced, run_program
+from service.workers import LONGEST_WORK_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,17 @@ def test_a_turn_of_nobody_is_refused(text: str) -> None:
     """Nobody's word is taken for the user's."""
     with pytest.raises(typer.BadParameter, match='must begin with "user:" or "assistant:"'):
         _turn(text)
+
+
+def test_agents_that_are_told_to_end_have_the_time_of_their_longest_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a training of a quarter of an hour gets its result."""
+    given: dict[str, object] = {}
+    monkeypatch.setattr("service.logs.configure_logs", lambda _: None)
+    monkeypatch.setattr("uvicorn.run", lambda _, **options: given.update(options))
+
+    done = CliRunner().invoke(app, ["agents", "--port", "0"])
+
+    assert (done.exit_code, given["timeout_graceful_shutdown"]) == (0, LONGEST_WORK_SECONDS)
 
 
 @pytest.mark.parametrize("command", ["ask", "route"])

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from socket import socket
 
 import pytest
@@ -24,6 +25,16 @@ class Dying(Process):
         os._exit(STARTUP_FAILURE)
 
 
+class Serving(Process):
+    """A worker that says that it serves, whenever it is asked."""
+
+    def target(self, sockets: list[socket] | None = None) -> None:
+        """Answer until nobody asks any more."""
+        with suppress(EOFError):
+            while self.child_conn.recv():
+                self.child_conn.send(True)
+
+
 @pytest.fixture
 def _own_signals() -> Iterator[None]:
     """Watchers take all signals of a process."""
@@ -43,4 +54,33 @@ def test_a_worker_that_dies_before_its_sign_of_life_is_not_waited_for() -> None:
 
     watchers.keep_subprocess_alive()
 
-    assert (worker.exitcode, watchers.should_exit.is_set()) == (STARTUP_FAILURE, True)
+    assert (worker.exitcode, watchers.should_exit.is_set(), watchers.cannot_start) == (STARTUP_FAILURE, True, True)
+
+
+@pytest.mark.usefixtures("_own_signals")
+def test_a_worker_that_cannot_be_replaced_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again at once, then after a while, and at last serves."""
+    config = uvicorn.Config("nothing:app", timeout_worker_healthcheck=PATIENCE)
+    watchers = Watchers(config, sockets=[])
+    watchers.processes += [Dying(config, []), Serving(config, [])]
+    for one in watchers.processes:
+        one.start()
+    first, other = watchers.processes
+
+    monkeypatch.setattr("service.workers.Process", Dying)
+    watchers.keep_subprocess_alive()
+    second = watchers.processes[0]
+    for _ in range(3):
+        watchers.keep_subprocess_alive()
+    waited = watchers.processes[0]
+    monkeypatch.setattr("service.workers.Process", Serving)
+    monkeypatch.setattr("service.workers.time.monotonic", lambda: float("inf"))
+    watchers.keep_subprocess_alive()
+    watchers.keep_subprocess_alive()
+
+    assert not watchers.should_exit.is_set()
+    assert second is waited is not first
+    assert (second.exitcode, other.exitcode, watchers.processes[1]) == (STARTUP_FAILURE, None, other)
+    assert watchers.processes[0].is_ready()
+    for one in watchers.processes:
+        one.kill()
