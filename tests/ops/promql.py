@@ -47,7 +47,7 @@ def groupings(query: str) -> set[str]:
 
 def operands(query: str) -> list[str]:
     """Return the parts of an alert's query without what they are compared with: what has to be there while the alert is silent."""
-    parts = re.split(r"\s+and\s+", query.strip())
+    parts = re.split(r"\s+(?:and|or|unless)\s+", query.strip())
     return [re.sub(r"^absent\((.*)\)$", r"\1", COMPARISON.sub("", part)) for part in parts]
 
 

@@ -24,6 +24,7 @@ OPERATORS = "monitoring.coreos.com/"  # the Prometheus operator's kinds: kuberne
 README = (K8S / "README.md").read_text()
 SHELL = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "kubectl" in block]
 KUSTOMIZATIONS = sorted(K8S.rglob("kustomization.yaml"))
+DASHBOARD = {("ConfigMap", "pointsman-dashboard")}
 
 
 @pytest.mark.parametrize("folder", BUILT)
@@ -58,15 +59,30 @@ def test_all_objects_are_in_one_namespace_and_carry_the_common_labels(folder: st
 
 @pytest.mark.parametrize("folder", OVERLAYS)
 def test_generated_configuration_rolls_the_pods(folder: str) -> None:
-    """Its name ends with a hash of what it holds, and every reference has that name; what is not generated is a Secret of the operator."""
+    """Its name ends with a hash of what it holds, and every reference has that name; what is not generated is a Secret of the operator.
+
+    The dashboard has no hash, and is the only one: no pod reads it.
+    """
     made = {(o["kind"], o["metadata"]["name"]) for o in objects(folder) if o["kind"] in {"ConfigMap", "Secret"}}
     named = set(references(folder))
     absent = {name for kind, name in named - made}
 
-    assert all(re.search(r"-[a-z0-9]{10}$", name) for _, name in made)
+    assert {one for one in made if not re.search(r"-[a-z0-9]{10}$", one[1])} == (DASHBOARD if folder == "overlays/prod" else set())
+    assert not DASHBOARD & named
     assert {kind for kind, _ in named - made} <= {"Secret"}
     assert absent == ({"pointsman-lm"} if folder == "overlays/dev" else set(secrets_of_the_readme()))
-    assert not [path for path in KUSTOMIZATIONS if "disableNameSuffixHash" in path.read_text()]
+    assert without_hash() == {name for _, name in DASHBOARD}
+
+
+def without_hash() -> set[str]:
+    """Return the names of all generators whose objects get no hash; one that is set for a whole kustomization is called by its file."""
+    found = set[str]()
+    for path in KUSTOMIZATIONS:
+        said = yaml.safe_load(path.read_text())
+        generators = said.get("configMapGenerator", []) + said.get("secretGenerator", [])
+        found |= {one["name"] for one in generators if "disableNameSuffixHash" in one.get("options", {})}
+        found |= {str(path)} if "disableNameSuffixHash" in said.get("generatorOptions", {}) else set()
+    return found
 
 
 def references(folder: str) -> Iterator[tuple[str, str]]:
@@ -138,10 +154,11 @@ def test_the_operators_rules_are_the_rules_that_are_tested() -> None:
 
 
 def test_the_dashboard_is_found_by_grafana() -> None:
-    """A ConfigMap with the label that the sidecar looks for, and the file as it is."""
+    """A ConfigMap with the label that the sidecar looks for, and the file as it is, under a name that no other dashboard's file has."""
     (dashboard,) = [o for o in objects("overlays/prod") if o["metadata"]["labels"].get("grafana_dashboard") == "1"]
 
-    assert json.loads(dashboard["data"]["dashboard.json"]) == json.loads((K8S / "monitoring/dashboard.json").read_text())
+    assert set(dashboard["data"]) == {"pointsman.json"}
+    assert json.loads(dashboard["data"]["pointsman.json"]) == json.loads((K8S / "monitoring/dashboard.json").read_text())
 
 
 def test_development_is_complete_and_needs_nothing_but_a_cluster() -> None:
@@ -197,7 +214,7 @@ def test_a_catalogue_of_ones_own_reaches_all_that_read_it(mine: Path) -> None:
 
 def test_the_readme_names_folders_and_objects_that_there_are() -> None:
     """Every folder and file behind `-k` and `-f`, every object of a command, every label that a command selects by."""
-    names = {o["metadata"]["name"] for folder in BUILT for o in objects(folder)} | {"pointsman-0", "pointsman-2"}
+    names = {o["metadata"]["name"] for folder in BUILT for o in objects(folder)} | {"pointsman-0", "pointsman-2", "pointsman-4"}
     values = {o["metadata"]["labels"].get(COMPONENT) for o in objects("base")} | {o["metadata"]["labels"][NAME] for o in objects("base")}
     commands = "\n".join(SHELL) + "\n".join(re.findall(r"`(kubectl [^`]*)`", README))
     kinds = "job|statefulset|service|cronjob|pod|exec"

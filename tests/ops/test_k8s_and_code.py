@@ -194,7 +194,7 @@ def test_selectors_find_pods(folder: str, kind: str) -> None:
 
 
 def test_the_monitor_scrapes_the_service_and_nothing_twice() -> None:
-    """It selects one Service, by its labels and the name of its port, and a path that is a route."""
+    """It selects one Service, by its labels and the name of its port, and a path that is a route. An instance is called like its pod."""
     monitor = one("overlays/prod", "ServiceMonitor", "pointsman")["spec"]
     services = [o for o in objects("overlays/prod") if o["kind"] == "Service"]
     (found,) = [o for o in services if selects(monitor["selector"], o["metadata"]["labels"])]
@@ -202,6 +202,7 @@ def test_the_monitor_scrapes_the_service_and_nothing_twice() -> None:
 
     assert endpoint["port"] in {port["name"] for port in found["spec"]["ports"]}
     assert endpoint["path"] in ROUTES["service"]
+    assert endpoint["relabelings"] == [{"sourceLabels": ["__meta_kubernetes_pod_name"], "targetLabel": "instance"}]
 
 
 def test_the_autoscaler_and_the_budgets_hold_what_there_is() -> None:

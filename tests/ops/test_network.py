@@ -4,10 +4,11 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from tests.ops.cluster import COMPONENT, NAME, PORTS, Manifest, objects, selects
+from tests.ops.cluster import BUILT, COMPONENT, NAME, PORTS, Manifest, objects, selects
 
 Labels = dict[str, str]
 DATABASE, REGISTRY, HTTPS, DNS, OTLP, PROMETHEUS = 5432, 5000, 443, 53, 4318, 9090
+KUBE_SYSTEM, NODE_LOCAL = {"kubernetes.io/metadata.name": "kube-system"}, "169.254.20.10"
 
 
 def pointsman(component: str) -> Labels:
@@ -21,20 +22,29 @@ def policies(folder: str, labels: Labels, direction: str) -> list[Manifest]:
     return [spec for spec in specs if direction in spec["policyTypes"] and selects(spec["podSelector"], labels)]
 
 
-def may_send(folder: str, sender: Labels, port: int, *, pod: Labels | None = None, namespace: Labels | None = None, ip: str = "") -> bool:
+def may_send(
+    folder: str,
+    sender: Labels,
+    port: int,
+    *,
+    pod: Labels | None = None,
+    namespace: Labels | None = None,
+    ip: str = "",
+    protocol: str = "TCP",
+) -> bool:
     """Say whether a pod may open a connection: to a pod here, a namespace elsewhere, or an address."""
     rules = [rule for spec in policies(folder, sender, "Egress") for rule in spec.get("egress", [])]
-    return any(_through(rule, "to", port, pod, namespace, ip) for rule in rules)
+    return any(_through(rule, "to", (protocol, port), pod, namespace, ip) for rule in rules)
 
 
 def may_receive(folder: str, receiver: Labels, port: int, *, pod: Labels | None = None, namespace: Labels | None = None) -> bool:
     """Say whether a pod takes a connection from a pod here or a namespace elsewhere."""
     rules = [rule for spec in policies(folder, receiver, "Ingress") for rule in spec.get("ingress", [])]
-    return any(_through(rule, "from", port, pod, namespace, "") for rule in rules)
+    return any(_through(rule, "from", ("TCP", port), pod, namespace, "") for rule in rules)
 
 
-def _through(rule: Manifest, side: str, port: int, pod: Labels | None, namespace: Labels | None, ip: str) -> bool:
-    if "ports" in rule and port not in {allowed["port"] for allowed in rule["ports"]}:
+def _through(rule: Manifest, side: str, port: tuple[str, int], pod: Labels | None, namespace: Labels | None, ip: str) -> bool:
+    if "ports" in rule and port not in {(allowed["protocol"], allowed["port"]) for allowed in rule["ports"]}:
         return False
     for peer in rule[side]:
         if pod is not None and "podSelector" in peer and "namespaceSelector" not in peer and selects(peer["podSelector"], pod):
@@ -67,9 +77,23 @@ def _within(block: Manifest, ip: str) -> bool:
     ],
 )
 def test_pods_reach_what_is_outside_of_the_cluster(folder: str, component: str, port: int, ip: str) -> None:
-    """Database, registry and LM; and the names of them."""
+    """Database, registry and LM."""
     assert may_send(folder, pointsman(component), port, ip=ip)
-    assert may_send(folder, pointsman(component), DNS, namespace={"kubernetes.io/metadata.name": "kube-system"})
+
+
+@pytest.mark.parametrize("folder", BUILT)
+@pytest.mark.parametrize("component", ["service", "agents", "migrate", "learning"])
+@pytest.mark.parametrize("protocol", ["UDP", "TCP"])
+def test_pods_can_ask_for_names(folder: str, component: str, protocol: str) -> None:
+    """The cluster's DNS or the node's own cache of it, and nobody else; nor can they send anything else there."""
+    sender = pointsman(component)
+
+    assert may_send(folder, sender, DNS, namespace=KUBE_SYSTEM, protocol=protocol)
+    assert may_send(folder, sender, DNS, ip=NODE_LOCAL, protocol=protocol)
+    assert not may_send(folder, sender, HTTPS, namespace=KUBE_SYSTEM, protocol=protocol)
+    assert not may_send(folder, sender, HTTPS, ip=NODE_LOCAL, protocol=protocol)
+    for elsewhere in ("169.254.20.11", "169.254.169.254", "104.18.7.192"):
+        assert not may_send(folder, sender, DNS, ip=elsewhere, protocol=protocol)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +145,17 @@ def test_the_service_reaches_agents_of_ones_own_and_the_collector(labels: Labels
     """In the namespaces that are marked so; others cannot be reached at that port."""
     assert may_send("overlays/prod", pointsman("service"), port, namespace=labels)
     assert not may_send("overlays/prod", pointsman("service"), port, namespace={"kubernetes.io/metadata.name": "default"})
+
+
+@pytest.mark.parametrize("folder", BUILT)
+@pytest.mark.parametrize(("component", "through"), [("service", True), ("learning", True), ("agents", False), ("migrate", False)], ids=str)
+def test_who_asks_an_lm_reaches_a_model_server_in_the_cluster(folder: str, component: str, through: bool) -> None:
+    """In the namespaces that are marked so, at whatever port; others cannot be reached there, by name or by address."""
+    for port in (8000, 11434):
+        assert may_send(folder, pointsman(component), port, namespace={"pointsman-lm": "true"}) is through
+        assert not may_send(folder, pointsman(component), port, namespace={"pointsman-lm": "false"})
+        assert not may_send(folder, pointsman(component), port, namespace={"kubernetes.io/metadata.name": "default"})
+        assert not may_send(folder, pointsman(component), port, ip="10.0.0.1")
 
 
 def test_agents_reach_prometheus() -> None:

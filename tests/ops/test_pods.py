@@ -7,12 +7,14 @@ import yaml
 
 from service.bootstrap import DRAIN_SECONDS
 from service.catalog.loader import load_catalog
-from service.workers import GRACE_SECONDS
-from tests.ops.cluster import BUILT, K8S, Manifest, containers, objects, one, pod_of, pods, seconds_to_sleep
+from service.settings import Settings
+from service.workers import LONGEST_WORK_SECONDS
+from tests.ops.cluster import BUILT, COMPONENT, K8S, NAME, Manifest, containers, objects, one, pod_of, pods, seconds_to_sleep
 
 # https://kubernetes.io/docs/concepts/security/pod-security-standards/, Restricted, which includes Baseline
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 LEAST_USER = 10_000  # above the users that a node has itself
+LABELS = {NAME: "pointsman", "app.kubernetes.io/part-of": "pointsman"}
 
 
 def broken_by_pod(spec: Manifest) -> list[str]:
@@ -133,8 +135,9 @@ def test_the_service_has_the_time_that_it_takes_to_end() -> None:
     spec = pod_of(one("base", "StatefulSet", "pointsman"))["spec"]
     slept = seconds_to_sleep(spec["containers"][0])
 
+    grace = Settings.model_fields["grace_seconds"].default
     assert slept >= 5  # what proxies need to hear of it
-    assert spec["terminationGracePeriodSeconds"] >= 1.2 * (slept + GRACE_SECONDS + DRAIN_SECONDS + LAST_SECONDS)
+    assert spec["terminationGracePeriodSeconds"] >= 1.2 * (slept + grace + DRAIN_SECONDS + LAST_SECONDS)
 
 
 def test_agents_have_the_time_of_their_longest_work() -> None:
@@ -142,7 +145,8 @@ def test_agents_have_the_time_of_their_longest_work() -> None:
     spec = pod_of(one("base", "Deployment", "pointsman-agents"))["spec"]
     longest = max(agent.timeout_ms for agent in load_catalog(None).agents) / 1_000
 
-    assert spec["terminationGracePeriodSeconds"] >= longest + seconds_to_sleep(spec["containers"][0])
+    assert longest <= LONGEST_WORK_SECONDS
+    assert spec["terminationGracePeriodSeconds"] >= LONGEST_WORK_SECONDS + seconds_to_sleep(spec["containers"][0])
 
 
 def test_what_all_pods_share_is_the_same_for_jobs_that_come_again() -> None:
@@ -162,6 +166,28 @@ def test_the_service_keeps_its_volumes() -> None:
     assert spec["podManagementPolicy"] == "Parallel"
     assert [claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]] == ["var"]
     assert "replicas" not in spec  # which the autoscaler sets
+
+
+@pytest.mark.parametrize("folder", BUILT)
+def test_jobs_that_learn_keep_what_the_lm_answered(folder: str) -> None:
+    """Each CronJob in a volume of its own, of which there is one pod at a time; of whatever class the cluster has by default."""
+    claims = {o["metadata"]["name"]: o for o in objects(folder) if o["kind"] == "PersistentVolumeClaim"}
+    mounted = {}
+    for manifest in (o for o in objects(folder) if o["kind"] == "CronJob"):
+        assert manifest["spec"]["concurrencyPolicy"] == "Forbid"
+        volumes = {v["name"]: v["persistentVolumeClaim"] for v in pod_of(manifest)["spec"]["volumes"] if "persistentVolumeClaim" in v}
+        assert set(volumes) == {"var"}
+        mounted[manifest["metadata"]["name"]] = volumes["var"]["claimName"]
+    others = [
+        v for name, pod in pods(folder) for v in pod["spec"].get("volumes", []) if "CronJob" not in name and "persistentVolumeClaim" in v
+    ]
+
+    assert mounted == {name: f"{name}-var" for name in ("pointsman-worker", "pointsman-optimize")}
+    assert set(claims) == set(mounted.values())
+    assert others == []
+    for claim in claims.values():
+        assert claim["metadata"]["labels"] == LABELS | {COMPONENT: "learning"}
+        assert claim["spec"] == {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "4Gi"}}}
 
 
 def amount(quantity: str) -> float:

@@ -101,7 +101,7 @@ def test_a_record_is_named_by_what_it_holds(name: str) -> None:
     ranges = set(re.findall(r"\[(\w+)\]", RECORDS[name]))
 
     assert set(level.split("_")) <= known()[name]
-    assert f"by ({', '.join(level.split('_'))})" in RECORDS[name] or RECORDS[name].startswith(("avg_over_time(", "0.5 * sum"))
+    assert f"by ({', '.join(level.split('_'))})" in RECORDS[name] or RECORDS[name].startswith(("sum_over_time(", "0.5 * sum"))
     assert ranges in (set(), {window[0] if window else ""})
 
 
@@ -118,5 +118,10 @@ def test_the_groups_are_those_of_a_prometheusrule() -> None:
 def test_what_an_alert_compares_is_found_without_the_comparison() -> None:
     """The live test evaluates that."""
     assert operands("a:orchestrator_b:c > 14.4 * 0.001\n  and d:orchestrator_e:f >= 5\n") == ["a:orchestrator_b:c", "d:orchestrator_e:f"]
-    assert operands("absent(orchestrator_router_loaded)") == ["orchestrator_router_loaded"]
+    assert operands("absent(last_over_time(a[1d]))") == ["last_over_time(a[1d])"]
+    assert operands("max by (job) (last_over_time(a[1w])) > 0\n  unless max by (job) (a)\n  or b") == [
+        "max by (job) (last_over_time(a[1w]))",
+        "max by (job) (a)",
+        "b",
+    ]
     assert operands("min by (job) (orchestrator_router_loaded) == 0") == ["min by (job) (orchestrator_router_loaded)"]
