@@ -17,9 +17,9 @@ from time import time
 from typing import Literal
 
 from opentelemetry import trace
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, exposition
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.openmetrics import exposition as open_metrics
 
 from service.contracts.receipt import Receipt
 from service.flows.breaker import BreakerState
@@ -38,6 +38,7 @@ from service.ports import (
     StageDone,
 )
 
+OPEN_METRICS = "application/openmetrics-text"
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 DECISION_STAGES = ("triage", "intent", "routing")
 # Seconds. The student takes 5 ms, the decision part may take 2 s: both lie between two close bounds.
@@ -187,8 +188,10 @@ class Metrics:
             _forget_ended(Path(folder))
             registry = CollectorRegistry()
             MultiProcessCollector(registry, path=folder)  # type: ignore[no-untyped-call]
-        encode, media_type = choose_encoder(accept)
-        return encode(registry), media_type
+        kinds = {one.partition(";")[0].strip().lower() for one in accept.split(",")}  # prometheus-client's own choice fails at odd versions
+        if OPEN_METRICS in kinds:
+            return open_metrics.generate_latest(registry), open_metrics.CONTENT_TYPE_LATEST  # type: ignore[no-untyped-call]
+        return exposition.generate_latest(registry), exposition.CONTENT_TYPE_PLAIN_0_0_4
 
     def _count(self, receipt: Receipt) -> None:
         decision, output, signal = receipt.decision, receipt.output, receipt.signal

@@ -1,7 +1,8 @@
 """Bearer tokens of an OpenID provider: signed JSON Web Tokens (RFC 7519), checked as RFC 8725 and RFC 9068 ask.
 
-The provider's keys come from its discovery document (OpenID Connect Discovery 1.0), are read again every hour and where a token names one
-that is not known, and stay in use while the provider cannot be reached.
+The provider's keys come from its discovery document (OpenID Connect Discovery 1.0), and stay in use while it cannot be reached. They are
+read again where a token names one that is not known, which waits for it, and after an hour, for which nobody waits. A key verifies what its
+type can sign (RFC 7518, 3.1; RFC 8037), or the one algorithm that it names.
 """
 
 import asyncio
@@ -9,12 +10,14 @@ import logging
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+from jwt.algorithms import AllowedPublicKeys
 from pydantic_core import from_json
 
 from service.contracts.caller import Caller
@@ -22,14 +25,28 @@ from service.errors import ConfigurationError, IdentityUnavailable, Unauthentica
 from service.listening import is_loopback
 
 log = logging.getLogger(__name__)
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")  # none that shares a secret
+ALGORITHMS = {  # by type and curve of a key; none that shares a secret
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "EC P-256": ("ES256",),
+    "EC P-384": ("ES384",),
+    "EC P-521": ("ES512",),
+    "OKP Ed25519": ("EdDSA",),
+    "OKP Ed448": ("EdDSA",),
+}
 REQUIRED = ("exp", "iss", "aud", "sub")
 LEEWAY = 30.0  # seconds by which clocks may differ
 FRESH_SECONDS = 3_600.0
 SOONEST_SECONDS = 10.0  # between two readings: tokens with made-up key ids must not have the provider asked for each
-PATIENCE = 3.0
-LONGEST = 1_000_000  # bytes of the provider's documents
+PATIENCE = 3.0  # seconds for both documents together
+LONGEST = 1_000_000  # bytes of each of them
+MOST_PORT = 65_535
 _TENANT = re.compile(r"[A-Za-z0-9._@-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    public: AllowedPublicKeys
+    algorithms: tuple[str, ...]
 
 
 class OidcTokens:
@@ -47,13 +64,16 @@ class OidcTokens:
     def __init__(self, issuer: str, audience: str, tenant_claim: str) -> None:
         _require_trusted(issuer, "POINTSMAN_OIDC_ISSUER")
         self._issuer, self._audience, self._tenant_claim = issuer, audience, tenant_claim
-        self._client = httpx.AsyncClient(timeout=PATIENCE, trust_env=False)
-        self._keys: Mapping[str | None, jwt.PyJWK] = {}
-        self._read_at = self._tried_at = -FRESH_SECONDS
-        self._reading = asyncio.Lock()
+        self._client = httpx.AsyncClient(timeout=None, trust_env=False)  # `_read_keys` has the limit
+        self._keys: Mapping[str | None, _Key] = {}
+        self._read_at = self._tried_at = 0.0
+        self._reading: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Give up reading, and close the connections."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
         await self._client.aclose()
 
     async def identify(self, token: str) -> Caller:
@@ -62,8 +82,8 @@ class OidcTokens:
             key = await self._key_of(jwt.get_unverified_header(token).get("kid"))
             claims = jwt.decode(
                 token,
-                key,
-                algorithms=ALGORITHMS,
+                key.public,
+                algorithms=key.algorithms,
                 audience=self._audience,
                 issuer=self._issuer,
                 leeway=LEEWAY,
@@ -83,33 +103,36 @@ class OidcTokens:
         Raises:
             IdentityUnavailable: they cannot be had; the log says why.
         """
-        async with self._reading:
-            await self._read_keys()
+        await asyncio.wait([self._begin_reading()])
         if not self._keys:
             raise IdentityUnavailable(f"The OpenID provider {self._issuer} does not tell its keys; see the log for why.")
 
-    async def _key_of(self, key_id: object) -> jwt.PyJWK:
-        wanted = key_id if isinstance(key_id, str) else None
-        if wanted not in self._keys or time.monotonic() - self._read_at > FRESH_SECONDS:
-            async with self._reading:
-                if time.monotonic() - self._tried_at > SOONEST_SECONDS:
-                    await self._read_keys()
+    async def _key_of(self, key_id: str | None) -> _Key:
+        if key_id not in self._keys:
+            await asyncio.wait([self._begin_reading()])  # who no longer waits does not end it for the others
+        elif time.monotonic() - self._read_at > FRESH_SECONDS:
+            self._begin_reading()
         if not self._keys:
             raise IdentityUnavailable("The OpenID provider cannot be asked for its keys now.")
-        if wanted not in self._keys:
+        if key_id not in self._keys:
             raise jwt.InvalidKeyError("no such key")
-        return self._keys[wanted]
+        return self._keys[key_id]
+
+    def _begin_reading(self) -> asyncio.Task[None]:
+        """Begin to read the keys; where that is under way, or was just now, return that."""
+        now = time.monotonic()
+        if self._reading is None or (self._reading.done() and now - self._tried_at > SOONEST_SECONDS):
+            self._tried_at = now
+            self._reading = asyncio.create_task(self._read_keys())
+        return self._reading
 
     async def _read_keys(self) -> None:
-        self._tried_at = time.monotonic()
         try:
-            found = jwt.PyJWKSet.from_dict(await self._get(await self._address_of_keys())).keys
-        except (httpx.HTTPError, jwt.PyJWTError, ConfigurationError, ValueError) as exc:
+            async with asyncio.timeout(PATIENCE):
+                self._keys = _usable(await self._get(await self._address_of_keys()))
+        except (httpx.HTTPError, ConfigurationError, TimeoutError, ValueError) as exc:
             log.warning("oidc_keys_not_read issuer=%s: %s", self._issuer, str(exc) or type(exc).__name__)
             return
-        self._keys = {key.key_id: key for key in found if key.public_key_use in {None, "sig"}}
-        if len(self._keys) == 1:  # a provider with one key need not name it
-            self._keys = {None: next(iter(self._keys.values())), **self._keys}
         self._read_at = time.monotonic()
 
     async def _address_of_keys(self) -> str:
@@ -122,7 +145,7 @@ class OidcTokens:
 
     async def _get(self, address: str) -> dict[str, Any]:
         body = bytearray()
-        async with asyncio.timeout(PATIENCE), self._client.stream("GET", address) as response:
+        async with self._client.stream("GET", address) as response:
             response.raise_for_status()
             async for piece in response.aiter_bytes():
                 body += piece
@@ -146,9 +169,43 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(found)
 
 
+def _usable(document: Mapping[str, Any]) -> dict[str | None, _Key]:
+    """Return the keys of a set (RFC 7517, 5) by their ids; one that is not understood, or for another use, is passed over.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    found: dict[str | None, _Key] = {}
+    for written in document["keys"] if isinstance(document.get("keys"), list) else ():
+        if isinstance(written, dict) and isinstance(written.get("kid"), str | None) and (key := _key(written)) is not None:
+            found[written.get("kid")] = key
+    if not found:
+        raise ConfigurationError("The provider has no key that could sign a token.")
+    if len(found) == 1:  # a provider with one key need not name it
+        found[None] = next(iter(found.values()))
+    return found
+
+
+def _key(written: Mapping[str, Any]) -> _Key | None:
+    kind = "RSA" if written.get("kty") == "RSA" else f"{written.get('kty')} {written.get('crv')}"
+    named = written.get("alg")
+    algorithms = tuple(one for one in ALGORITHMS.get(kind, ()) if named in (None, one))
+    if not algorithms or written.get("use") not in (None, "sig") or "d" in written:  # a private key that all can read proves nothing
+        return None
+    try:
+        return _Key(jwt.PyJWK(dict(written), algorithms[0]).key, algorithms)
+    except (jwt.PyJWTError, ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+
+
 def _require_trusted(address: str, what: str) -> None:
-    parts = urlsplit(address)
-    if "@" in parts.netloc:
+    try:
+        url = httpx.URL(address)  # as the client reads it: what is checked is what is asked
+    except httpx.InvalidURL as exc:
+        raise ConfigurationError(f"{what} is no address ({exc}).") from exc
+    if url.userinfo:
         raise ConfigurationError(f"{what} must not hold a user or a password.")
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+    if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.host)):
         raise ConfigurationError(f"{what} must begin with https://, or be on this machine: {address}")
+    if not url.host or (url.port is not None and not 0 < url.port <= MOST_PORT):
+        raise ConfigurationError(f"{what} names no host, or no port: {address}")

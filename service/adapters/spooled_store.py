@@ -13,21 +13,25 @@ import logging
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from datetime import date
+from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
-from service.adapters.sql_store import BATCH, Kept, Refused, SqlStore
+from service.adapters.sql_engine import remove_empty
+from service.adapters.sql_store import BATCH, LEAST_FREE, Kept, Refused, SqlStore
 from service.contracts.access import ApiKey
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
 from service.contracts.receipt import Receipt
 from service.contracts.signals import FEEDBACK_FIELDS, Feedback
-from service.errors import StoreUnavailable
+from service.errors import ConfigurationError, StoreUnavailable
 from service.ports import Spool
 
 log = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0  # a database that takes longer for a commit is as good as away: the caller's answer waits for it
 LOOK_SECONDS = 1.0  # between two tries to write what is in the spool
-LEAST_FREE = 5_000_000  # bytes of the spool's disk: with less, its write-ahead log could not be written
+KEEP_IT = (
+    "It may hold decisions that are nowhere else. Start the version that made it, which hands them over, or move the file away and keep it."
+)
 LAST_SECONDS = 5.0  # for what is in the spool at the end of the service
 
 T = TypeVar("T")
@@ -74,7 +78,12 @@ class SpooledStore:
             StoreUnavailable: the spool cannot be used.
             ConfigurationError: an address cannot be used, or a database is newer than this code.
         """
-        await self._spool.open()
+        try:
+            await self._spool.open()
+        except ConfigurationError as exc:  # a newer version of the service has made it
+            if not await asyncio.to_thread(remove_empty, Path(self._spool.place)):
+                raise ConfigurationError(f"The spool {self._spool.place}: {exc} {KEEP_IT}") from exc
+            await self._spool.open()
         await self._count()
         try:
             await self._main.open()
@@ -88,9 +97,13 @@ class SpooledStore:
             if self._draining is not None:
                 self._draining.cancel()
                 await asyncio.gather(self._draining, return_exceptions=True)
-                with suppress(StoreUnavailable, TimeoutError):
+                try:
                     async with asyncio.timeout(LAST_SECONDS):
                         await self._drain()
+                except (StoreUnavailable, TimeoutError) as exc:
+                    log.info("spool_not_drained: %s", str(exc) or f"{LAST_SECONDS:g} s were too short")
+                if self.spooled:
+                    log.warning("spool_left: %d decisions stay on this machine's disk until the next start", self.spooled)
         finally:
             await self._main.close()
             await self._spool.close()
@@ -107,15 +120,22 @@ class SpooledStore:
         return kept
 
     async def by_query(self, tenant: str, query_id: UUID) -> Receipt | None:
-        """Return the receipt of the tenant's query, or None; while the database is away, None for all that the spool does not hold."""
+        """Return the receipt of the tenant's query, or None; while the database is away, None for all that the spool does not hold.
+
+        Raises:
+            StoreUnavailable: it is in neither, and an answer could not be stored: agents must not work for that.
+        """
         looked = self._away or self.spooled > 0  # rows go from the spool to the database, so that one is asked first
-        kept = await self._spool.by_query(tenant, query_id) if looked else None
+        kept = await self._spool.find(tenant, query_id) if looked else None
         if kept is not None:
             return kept
         if not self._away:
             with suppress(Away):
-                return await self._reach(self._main.by_query(tenant, query_id))
-        return None if looked else await self._spool.by_query(tenant, query_id)
+                return await self._reach(self._main.find(tenant, query_id))
+        kept = None if looked else await self._spool.find(tenant, query_id)
+        if kept is None:
+            self._require_room()
+        return kept
 
     async def by_decision(self, tenant: str, decision_id: UUID) -> Receipt | None:
         """Return the receipt of the tenant's decision, or None."""
@@ -239,8 +259,10 @@ class SpooledStore:
             return
         if stored.decision_id != receipt.decision_id:
             log.warning("spooled_decision_repeated decision_id=%s: another answer to its query stays", receipt.decision_id)
-        known = stored.signal.model_dump(include=set(FEEDBACK_FIELDS), exclude_none=True)
-        told = receipt.signal.model_dump(include=set(FEEDBACK_FIELDS) - known.keys(), exclude_none=True)
+        theirs = stored.signal.model_dump(include=set(FEEDBACK_FIELDS))
+        ours = receipt.signal.model_dump(include=set(FEEDBACK_FIELDS), exclude_none=True)
+        same = stored.decision_id == receipt.decision_id  # while it is here feedback comes here, so what is here is later
+        told = {name: value for name, value in ours.items() if (theirs[name] != value if same else theirs[name] is None)}
         if told:  # feedback that the database does not have yet
             await self._main.add_feedback(receipt.tenant, Feedback(decision_id=stored.decision_id, **told))
         await self._spool.remove(kept)

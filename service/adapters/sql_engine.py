@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -146,6 +146,20 @@ def _use_write_ahead_log(connection: sqlite3.Connection, lock_seconds: float) ->
             time.sleep(0.01)
         else:
             return
+
+
+def remove_empty(path: Path) -> bool:
+    """Remove a SQLite file of whatever schema that holds no decision, so that it can be made anew; say whether it did."""
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN EXCLUSIVE")
+            if connection.execute("SELECT 1 FROM decision LIMIT 1").fetchone() is not None:
+                return False
+            for file in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
+                file.unlink(missing_ok=True)
+    except sqlite3.Error:  # damaged, in use, or without that table: nobody knows what it holds
+        return False
+    return True
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -12,12 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlmodel import Session, col, select
 
@@ -34,6 +35,7 @@ from service.ports import Spool
 LOCK_SECONDS = 3.0
 BATCH = 64  # receipts that one transaction takes at most
 READERS = 2
+LEAST_FREE = 5_000_000  # bytes of the disk: with less, the write-ahead log could not be written
 FAILURES = (SQLAlchemyError, sqlite3.Error, OSError, ValueError)  # ValueError: a row that cannot be encoded, or is not what was written
 
 _KNOWN = sa.select(sa.literal(1)).where(col(Decision.tenant) == sa.bindparam("tenant"), col(Decision.query_id) == sa.bindparam("query_id"))
@@ -80,12 +82,21 @@ class SqlStore:
         Raises:
             ConfigurationError: the address is not one of a database that is supported.
         """
-        return normalise(self._url).get_backend_name() != "sqlite"
+        return self._address.get_backend_name() != "sqlite"
+
+    @property
+    def place(self) -> str:
+        """The file of a database on this machine, or the name of another one."""
+        return self._address.database or ""
+
+    @cached_property
+    def _address(self) -> URL:
+        return normalise(self._url)
 
     @property
     def free(self) -> int:
         """How many bytes are free where its file is; only of a database on this machine's disk."""
-        return shutil.disk_usage(Path(normalise(self._url).database or "").absolute().parent).free
+        return shutil.disk_usage(Path(self.place).absolute().parent).free
 
     @property
     def is_open(self) -> bool:
@@ -106,7 +117,7 @@ class SqlStore:
         """
         if self.is_open:
             return
-        url = normalise(self._url)
+        url = self._address
         try:
             self._engine = await asyncio.get_running_loop().run_in_executor(self._writes, open_engine, url, self._lock_seconds)
         except FAILURES as exc:
@@ -128,6 +139,17 @@ class SqlStore:
                 return await self._enqueue(receipt)
 
     async def by_query(self, tenant: str, query_id: UUID) -> Receipt | None:
+        """Return the receipt of the tenant's query, or None.
+
+        Raises:
+            StoreUnavailable: it is not there, and there is no room on the disk to store an answer.
+        """
+        kept = await self.find(tenant, query_id)
+        if kept is None and not self.is_remote and self.free < LEAST_FREE:
+            raise StoreUnavailable(f"The disk of the database is full ({self.free:,} bytes are free).")
+        return kept
+
+    async def find(self, tenant: str, query_id: UUID) -> Receipt | None:
         """Return the receipt of the tenant's query, or None."""
         return await self._ask(self._reads, _find_repeated, self._require_engine(), tenant, query_id)
 

@@ -9,7 +9,7 @@ from fastapi_offline import FastAPIOffline
 
 from service.api import document, problems, routes
 from service.api.deps import State
-from service.api.middleware import JsonBodies, RequestId, Watched
+from service.api.middleware import GUARDS, JsonBodies, RequestId, Watched
 from service.bootstrap import Services, open_services
 from service.logs import configure_logs
 from service.settings import Settings
@@ -40,7 +40,7 @@ def create_app(settings: Settings | None = None, *, opener: Opener = open_servic
         redoc_url=None,
         redirect_slashes=False,  # a redirect would be built from the caller's Host header
     )
-    problems.install(app)
+    problems.install(app, {name.decode(): value.decode() for name, value in GUARDS})
     app.include_router(routes.router)
     document.install(app, routes.router)
     app.add_middleware(JsonBodies, max_bytes=chosen.max_body_bytes)

@@ -1,6 +1,7 @@
 """Errors on the wire: the error tree, FastAPI's own errors and what nobody foresaw, all as RFC 9457 `application/problem+json`."""
 
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -57,8 +58,8 @@ def describe(error: PointsmanError, instance: str | None = None, request_id: str
     )
 
 
-def install(app: FastAPI) -> None:
-    """Register the handlers."""
+def install(app: FastAPI, guards: Mapping[str, str]) -> None:
+    """Register the handlers; what nobody foresaw is answered outside of all middleware, with these headers of its own."""
 
     @app.exception_handler(PointsmanError)
     async def _ours(request: Request, exc: PointsmanError) -> Response:
@@ -108,7 +109,8 @@ def install(app: FastAPI) -> None:
         log.error("unforeseen_error", exc_info=exc)
         error = PointsmanError("Something went wrong inside the service. The log has the request id.")
         request_id = _request_id(request)
-        return respond(describe(error, request.scope["path"], request_id), {"X-Request-ID": request_id} if request_id else None)
+        headers = {**guards, "X-Request-ID": request_id} if request_id else dict(guards)
+        return respond(describe(error, request.scope["path"], request_id), headers)
 
 
 def documented(*errors: type[PointsmanError]) -> dict[int | str, dict[str, Any]]:

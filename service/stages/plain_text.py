@@ -10,16 +10,16 @@ from service.contracts.notice import Notice
 from service.contracts.output import AgentResult
 
 # CommonMark 0.31: what `<` begins is HTML or an autolink only before a letter, `/`, `!` or `?` (6.5, 6.6); a link is `](` (6.3), or refers
-# to a definition, whose line holds a destination and at most a title (4.7). A character reference is never read as markup (2.5).
+# to a definition, which is `]:` (4.7) before anything but two plain words. A character reference is never read as markup (2.5).
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_LINK = re.compile(r"""\](?=\(|:[ \t]*\n?[ \t]*\S+[ \t]*(?:$|["'(\n]))""", re.M)
+_LINK = re.compile(r"""(?<=\])(?:\(|:(?! [\w.,%+-]+ [^\s"'(]))""")
 # Control characters but tab and new line, and those that reorder text (Unicode UAX 9; CVE-2021-42574)
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def harmless(text: str) -> str:
     """Return the text with its markup escaped; what is no markup stays as it is."""
-    return _LINK.sub("&#93;", _TAG.sub("&lt;", _STEERING.sub("", text)))
+    return _LINK.sub(lambda found: f"&#{ord(found[0])};", _TAG.sub("&lt;", _STEERING.sub("", text)))
 
 
 def harmless_result(result: AgentResult) -> AgentResult:

@@ -10,7 +10,7 @@ from typing import Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ed448
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from service.access.door import Door
@@ -19,46 +19,7 @@ from service.adapters import oidc
 from service.adapters.oidc import OidcTokens
 from service.contracts.caller import Caller
 from service.errors import ConfigurationError, IdentityUnavailable, Unauthenticated
-
-AUDIENCE = "pointsman"
-RSA = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
-OTHER = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
-CURVE = ec.generate_private_key(ec.SECP256R1())
-CLAIMS: dict[str, Any] = {"aud": AUDIENCE, "sub": "client-7", "tenant": "acme", "scope": "openid tier:2 models:train"}
-
-
-def jwk_of(key: Any, key_id: str | None) -> dict[str, Any]:
-    """Return the public half as a JSON Web Key."""
-    algorithm = "ES256" if isinstance(key, ec.EllipticCurvePrivateKey) else "RS256"
-    written: dict[str, Any] = jwt.get_algorithm_by_name(algorithm).to_jwk(key.public_key(), as_dict=True)
-    return {**written, "alg": algorithm, "use": "sig", **({"kid": key_id} if key_id is not None else {})}
-
-
-class Provider:
-    """An OpenID provider: two documents on a socket, and how often each was asked for."""
-
-    def __init__(self) -> None:
-        self.url, self.keys = "", [jwk_of(RSA, "one"), jwk_of(CURVE, "two")]
-        self.asked: list[str] = []
-        self.status = "200 OK"
-        self.changes: dict[str, Any] = {}
-        self.raw: bytes | None = None
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request."""
-        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
-        self.asked.append(path)
-        about = {"issuer": self.url, "jwks_uri": f"{self.url}/keys", **self.changes}
-        body = self.raw or json.dumps(about if path.startswith("/.well-known") else {"keys": self.keys}).encode()
-        writer.write(f"HTTP/1.1 {self.status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
-        await writer.drain()
-        writer.close()
-
-    def token(self, key: Any = RSA, key_id: str | None = "one", algorithm: str = "RS256", **changes: Any) -> str:
-        """Issue a token; a claim that is changed to None is left out."""
-        claims = {**CLAIMS, "iss": self.url, "exp": time.time() + 300, **changes}
-        header = {"kid": key_id} if key_id is not None else None
-        return jwt.encode({k: v for k, v in claims.items() if v is not None}, key, algorithm, header)
+from tests.contract.oidc_provider import AUDIENCE, CLAIMS, CURVE, OTHER, RSA, SIGNED, Provider, jwk_of
 
 
 @pytest.fixture
@@ -108,6 +69,82 @@ async def test_scopes_are_read_as_providers_write_them(provider: Provider, claim
         assert (await tokens.identify(provider.token(**claims))).permissions == scopes
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "key"), [*SIGNED.items(), ("EdDSA", ed448.Ed448PrivateKey.generate())], ids=[*SIGNED.keys(), "EdDSA on Ed448"]
+)
+async def test_a_key_that_names_no_algorithm_verifies_what_its_type_can_sign(provider: Provider, algorithm: str, key: Any) -> None:
+    """`alg` is optional (RFC 7517, 4.4); where it is named, no other is taken."""
+    provider.keys = [jwk_of(key, "any", algorithm, alg=None), jwk_of(key, "this", algorithm)]
+    async with tokens_of(provider) as tokens:
+        for key_id in ("any", "this"):
+            assert (await tokens.identify(provider.token(key, key_id, algorithm))).tenant == "acme"
+        for other in SIGNED.keys() - {algorithm}:
+            with pytest.raises(Unauthenticated):
+                await tokens.identify(provider.token(SIGNED[other], "this", other))
+
+
+@pytest.mark.parametrize("algorithm", SIGNED)
+async def test_a_key_verifies_nothing_that_its_type_cannot_sign(provider: Provider, algorithm: str) -> None:
+    """Though it names no algorithm: neither of another type, nor a shared secret, nor nothing."""
+    names = {key: name for name, key in SIGNED.items()}
+    provider.keys = [jwk_of(key, name, name, alg=None) for key, name in names.items() if key is not SIGNED[algorithm]]
+    provider.keys.append({"kty": "oct", "k": "c2VjcmV0" * 8, "kid": "oct"})
+    secret = base64.urlsafe_b64decode("c2VjcmV0" * 8)
+    forged = [provider.token(SIGNED[algorithm], written["kid"], algorithm) for written in provider.keys]
+    async with tokens_of(provider) as tokens:
+        for token in (*forged, provider.token(secret, "oct", "HS256"), confused(provider), unsigned(provider)):
+            with pytest.raises(Unauthenticated):
+                await tokens.identify(token)
+
+
+async def test_the_public_key_is_no_shared_secret_where_it_names_no_algorithm(provider: Provider) -> None:
+    """As above, with the key that the token names."""
+    provider.keys = [jwk_of(RSA, "one", alg=None)]
+    async with tokens_of(provider) as tokens:
+        await tokens.identify(provider.token())
+        for forged in (confused(provider), unsigned(provider)):
+            with pytest.raises(Unauthenticated, match="InvalidAlgorithmError"):
+                await tokens.identify(forged)
+
+
+ODD: dict[str, Any] = {
+    "an id that is a list": jwk_of(RSA, "odd", kid=["one"]),
+    "an id that is an object": jwk_of(RSA, "odd", kid={}),
+    "an id that is a number": jwk_of(RSA, "odd", kid=1),
+    "a type that is a list": jwk_of(RSA, "odd", kty=["RSA"]),
+    "a type that there is not": jwk_of(RSA, "odd", kty="XYZ"),
+    "an algorithm that is a list": jwk_of(RSA, "odd", alg=["RS256"]),
+    "an algorithm that is empty": jwk_of(RSA, "odd", alg=""),
+    "an algorithm of another type": jwk_of(RSA, "odd", alg="ES256"),
+    "a shared secret's algorithm": jwk_of(RSA, "odd", alg="HS256"),
+    "a use that is an object": jwk_of(RSA, "odd", use={}),
+    "for encryption": jwk_of(RSA, "odd", use="enc"),
+    "a modulus that is a number": jwk_of(RSA, "odd", n=5),
+    "a modulus that is empty": jwk_of(RSA, "odd", n=""),
+    "an exponent of zero": jwk_of(RSA, "odd", e="AA"),
+    "a curve that is an object": jwk_of(CURVE, "odd", crv={}),
+    "a curve that there is not": jwk_of(CURVE, "odd", crv="P-1"),
+    "a point off its curve": jwk_of(CURVE, "odd", x=jwk_of(CURVE, "odd")["y"]),
+    "a private key": {**jwt.get_algorithm_by_name("RS256").to_jwk(RSA, as_dict=True), "kid": "odd"},
+    "a list": ["kty", "RSA"],
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
+async def test_a_key_that_is_not_understood_is_passed_over(provider: Provider, odd: Any) -> None:
+    """The others stay in use (RFC 7517, 5); where it is the only one there is none, and no way in."""
+    provider.keys = [odd, jwk_of(RSA, "one")]
+    async with tokens_of(provider) as tokens:
+        assert (await tokens.identify(provider.token())).tenant == "acme"
+
+    provider.keys = [odd]
+    async with tokens_of(provider) as tokens:
+        for key_id in ("odd", None):
+            with pytest.raises(IdentityUnavailable):
+                await tokens.identify(provider.token(key_id=key_id))
+
+
 def public_pem() -> bytes:
     """Return the provider's public key as text: a secret of nobody."""
     return RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -143,6 +180,12 @@ def cut(provider: Provider) -> str:
     return f"{head}.{body}.{signature}"
 
 
+def odd_header(provider: Provider, **changes: Any) -> str:
+    """Change the header and keep the rest."""
+    head = json.dumps({"alg": "RS256", "kid": "one", **changes}).encode()
+    return f"{base64.urlsafe_b64encode(head).rstrip(b'=').decode()}.{provider.token().partition('.')[2]}"
+
+
 INVALID: dict[str, Callable[[Provider], str]] = {
     "of another audience": lambda p: p.token(aud="billing"),
     "without an audience": lambda p: p.token(aud=None),
@@ -164,6 +207,9 @@ INVALID: dict[str, Callable[[Provider], str]] = {
     "with other claims than were signed": cut,
     "of three words": lambda _: "a.b.c",
     "of dots": lambda _: "..",
+    "that names its key by a number": lambda p: odd_header(p, kid=1),
+    "that names its key by a list": lambda p: odd_header(p, kid=["one"]),
+    "that names its algorithm by a list": lambda p: odd_header(p, alg=["RS256"]),
     "of bytes": lambda _: "\x00.\udcff.\x00",
     "very long": lambda _: f"{'a' * 50_000}.{'b' * 50_000}.c",
 }
@@ -205,17 +251,6 @@ async def test_made_up_keys_do_not_have_the_provider_asked_for_each(provider: Pr
     assert len(provider.asked) == 2
 
 
-async def test_known_keys_stay_in_use_while_the_provider_is_away(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is locked out by a provider that restarts."""
-    monkeypatch.setattr(oidc, "SOONEST_SECONDS", 0.0)
-    monkeypatch.setattr(oidc, "FRESH_SECONDS", 0.0)
-    async with tokens_of(provider) as tokens:
-        await tokens.identify(provider.token())
-        provider.status = "503 Service Unavailable"
-
-        assert (await tokens.identify(provider.token())).tenant == "acme"
-
-
 UNUSABLE: dict[str, dict[str, Any]] = {
     "away": {"status": "503 Service Unavailable"},
     "moved": {"status": "302 Found\r\nLocation: http://127.0.0.1:1/"},
@@ -223,21 +258,102 @@ UNUSABLE: dict[str, dict[str, Any]] = {
     "keys over an open line": {"changes": {"jwks_uri": "http://evil.example/keys"}},
     "keys of a file": {"changes": {"jwks_uri": "file:///etc/passwd"}},
     "no address of keys": {"changes": {"jwks_uri": None}},
+    "keys at a port that is no number": {"changes": {"jwks_uri": "https://evil.example:abc/keys"}},
+    "keys at a port that there is not": {"changes": {"jwks_uri": "http://127.0.0.1:99999/keys"}},
+    "keys at half an address": {"changes": {"jwks_uri": "http://[::1"}},
+    "keys at no host": {"changes": {"jwks_uri": "https:///keys"}},
+    "keys at a host that is too long": {"changes": {"jwks_uri": f"https://{'a' * 300}/keys"}},
+    "keys at a host of odd characters": {"changes": {"jwks_uri": "https://\x00/keys"}},
+    "keys behind a name": {"changes": {"jwks_uri": "http://localhost\\@127.0.0.1:1/keys"}},
+    "keys in a list": {"changes": {"jwks_uri": ["https://evil.example"]}},
     "no JSON": {"raw": b"<html>"},
     "a list": {"raw": b"[]"},
     "endless": {"raw": b" " * 1_100_000},
     "no keys": {"keys": []},
+    "an object of keys": {"keys": {"kty": "RSA"}},
+    "mute": {"mute": True},
 }
 
 
 @pytest.mark.parametrize("state", UNUSABLE.values(), ids=UNUSABLE.keys())
-async def test_where_the_provider_tells_no_keys_nobody_can_tell(provider: Provider, state: dict[str, Any]) -> None:
-    """503, which a client may try again, and never a way in."""
+async def test_where_the_provider_tells_no_keys_nobody_can_tell(
+    provider: Provider, state: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503, which a client may try again, and never a way in; `pointsman doctor` says so too."""
+    monkeypatch.setattr(oidc, "PATIENCE", 0.2)
     for name, value in state.items():
         setattr(provider, name, value)
     async with tokens_of(provider) as tokens:
         with pytest.raises(IdentityUnavailable):
             await tokens.identify(provider.token())
+        with pytest.raises(IdentityUnavailable):
+            await tokens.require_keys()
+
+
+@pytest.mark.parametrize("state", UNUSABLE.values(), ids=UNUSABLE.keys())
+async def test_known_keys_stay_in_use_while_the_provider_tells_none(
+    provider: Provider, state: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is locked out by a provider that restarts, and what is signed by a key that it may have by now is still refused."""
+    for name, seconds in (("SOONEST_SECONDS", 0.0), ("FRESH_SECONDS", 0.0), ("PATIENCE", 0.2)):
+        monkeypatch.setattr(oidc, name, seconds)
+    async with tokens_of(provider) as tokens:
+        await tokens.require_keys()
+        for name, value in state.items():
+            setattr(provider, name, value)
+
+        with pytest.raises(Unauthenticated):
+            await tokens.identify(provider.token(OTHER, "three"))
+        assert (await tokens.identify(provider.token())).tenant == "acme"
+
+
+async def test_nobody_waits_for_keys_that_are_merely_old(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read again behind the requests, once for all of them; a mute provider holds up none."""
+    for name, seconds in (("SOONEST_SECONDS", 0.0), ("FRESH_SECONDS", 0.0), ("PATIENCE", 60.0)):
+        monkeypatch.setattr(oidc, name, seconds)
+    async with tokens_of(provider) as tokens:
+        await tokens.require_keys()
+        provider.mute = True
+        asked = len(provider.asked)
+
+        async with asyncio.timeout(10):
+            for _ in range(20):
+                await tokens.identify(provider.token())
+                await asyncio.sleep(0.01)
+
+    assert len(provider.asked) == asked + 1
+
+
+async def test_old_keys_are_replaced_without_a_token_that_names_a_new_one(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that the provider has taken back opens nothing from then on."""
+    for name, seconds in (("SOONEST_SECONDS", 0.0), ("FRESH_SECONDS", 0.0)):
+        monkeypatch.setattr(oidc, name, seconds)
+    async with tokens_of(provider) as tokens:
+        await tokens.require_keys()
+        provider.keys = [jwk_of(OTHER, "three")]
+
+        async def refused() -> None:
+            while True:
+                await tokens.identify(provider.token())
+                await asyncio.sleep(0.01)
+
+        with pytest.raises(Unauthenticated):
+            await asyncio.wait_for(refused(), 10)
+
+
+async def test_all_wait_for_one_reading_and_none_ends_it_for_the_others(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those who ask a mute provider at once, each waits its patience and no longer; one that goes away takes no other along."""
+    monkeypatch.setattr(oidc, "PATIENCE", 0.5)
+    provider.mute = True
+    async with tokens_of(provider) as tokens:
+        waiting = [asyncio.create_task(tokens.identify(provider.token())) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        waiting[0].cancel()
+        async with asyncio.timeout(10):
+            answers = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [type(a) for a in answers] == [asyncio.CancelledError, *[IdentityUnavailable] * 19]
+    assert len(provider.asked) == 1
 
 
 async def test_keys_are_taken_beside_tokens(provider: Provider) -> None:
@@ -254,4 +370,14 @@ async def test_keys_are_taken_beside_tokens(provider: Provider) -> None:
 def test_an_issuer_that_cannot_be_trusted_stops_the_start(issuer: str) -> None:
     """Over an open line anybody could tell the keys."""
     with pytest.raises(ConfigurationError, match="https://"):
+        OidcTokens(issuer, AUDIENCE, "tenant")
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    ["https://login.example:abc", "https://login.example:99999", "https://login.example:0", "https://[::1", "https://", "https://a@b"],
+)
+def test_an_issuer_that_is_no_address_stops_the_start(issuer: str) -> None:
+    """The message names the setting."""
+    with pytest.raises(ConfigurationError, match="POINTSMAN_OIDC_ISSUER"):
         OidcTokens(issuer, AUDIENCE, "tenant")

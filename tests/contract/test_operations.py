@@ -257,6 +257,33 @@ async def test_what_nobody_foresaw_is_counted_too(world: World, monkeypatch: pyt
     assert after["orchestrator_problems_total", problem] == 1.0
 
 
+TEXT, OPEN = "text/plain", "application/openmetrics-text"
+PARAMETERS = ["version=abc", "version=x.y.z", "version=", "version=999.9", "version=-1", "version=1.0.0.0.0", "version=\xe9"]
+PARAMETERS += ["escaping=zzz", "q=abc", "=;=", f"version={'9' * 5_000}"]
+ACCEPTED = {
+    **{f"{kind}; {odd}": kind for kind in (TEXT, OPEN) for odd in PARAMETERS},
+    f"{OPEN}; version=1.0.0; escaping=allow-utf-8; q=0.6, {OPEN}; version=0.0.1; q=0.5, {TEXT}; version=0.0.4; q=0.2": OPEN,
+    "Application/OpenMetrics-Text": OPEN,
+    f"{TEXT}; version=1.0.0; escaping=allow-utf-8": TEXT,
+    "text/html, application/json;q=0.9": TEXT,
+    "*/*": TEXT,
+    "": TEXT,
+    "\xff\xfe;,;=,": TEXT,
+    "text/plain," * 2_000: TEXT,
+}
+
+
+@pytest.mark.parametrize(("accept", "kind"), ACCEPTED.items(), ids=[ascii(a[:60]) for a in ACCEPTED])
+async def test_whatever_is_accepted_there_are_metrics(world: World, accept: str, kind: str) -> None:
+    """In one of two formats, and nothing of what was asked for comes back."""
+    async with world.client() as client:
+        response = await client.get("/metrics", headers=[(b"Accept", accept.encode("latin-1")), (b"Accept", b"a/b; version=c")])
+
+    assert response.status_code == 200
+    assert re.fullmatch(rf"{kind}; version=[01]\.0\.[04]; charset=utf-8", response.headers["content-type"])
+    assert "orchestrator_router_loaded 1.0" in response.text
+
+
 async def test_feedback_is_counted_by_what_it_tells(world: World) -> None:
     """Each kind once; what is not known to the service is not counted."""
     async with world.client() as client:

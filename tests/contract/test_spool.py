@@ -16,7 +16,7 @@ from service.adapters.spooled_store import LOOK_SECONDS, SLOW_SECONDS, SpooledSt
 from service.adapters.sql_store import Refused, SqlStore
 from service.contracts.receipt import Receipt
 from service.contracts.signals import Feedback
-from service.errors import StoreUnavailable
+from service.errors import ConfigurationError, StoreUnavailable
 from tests.contract.postgres import Server, controlled, new_database
 from tests.contract.test_store import a_receipt
 
@@ -114,7 +114,40 @@ async def test_beyond_its_bound_the_store_is_unavailable(tmp_path: Path) -> None
             await store.commit(a_receipt())
         with pytest.raises(StoreUnavailable):
             await store.ping()
+        with pytest.raises(StoreUnavailable):  # or agents would work for an answer that cannot be stored
+            await store.by_query("acme", UUID(int=1))
         assert await store.by_query("acme", kept[1].decision.query_id) == kept[1]
+
+
+def made_by_a_newer_version(file: Path) -> None:
+    """Mark a database as one whose schema this version does not know."""
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+
+async def test_an_empty_spool_of_a_newer_version_is_made_anew(tmp_path: Path) -> None:
+    """Whoever goes back to an older version has handed everything over, and must not be stopped by an empty file."""
+    async with spooling(NOBODY, tmp_path):
+        pass
+    made_by_a_newer_version(tmp_path / "spool.db")
+
+    async with spooling(NOBODY, tmp_path) as store:
+        kept = await store.commit(a_receipt())
+        assert await store.by_decision("acme", kept.decision_id) == kept
+
+
+async def test_a_spool_of_a_newer_version_that_holds_something_is_kept(tmp_path: Path) -> None:
+    """The error names the file, and says how to go on."""
+    async with spooling(NOBODY, tmp_path) as store:
+        await store.commit(a_receipt())
+    made_by_a_newer_version(tmp_path / "spool.db")
+
+    with pytest.raises(ConfigurationError, match=r"spool\.db: .*nowhere else"):
+        async with spooling(NOBODY, tmp_path):
+            pass
+
+    with sqlite3.connect(tmp_path / "spool.db") as connection:
+        assert connection.execute("SELECT count(*) FROM decision").fetchone() == (1,)
 
 
 async def test_on_a_full_disk_nothing_is_taken_and_nobody_says_so_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +224,8 @@ async def test_of_two_answers_to_one_query_the_first_stays(crashing: Server, tmp
     assert stored(address) == {str(first.decision_id): 3.0}  # what was said of the other is said of this one
 
 
-async def test_feedback_that_comes_during_the_hand_over_is_not_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("earlier", [None, 2.0])
+async def test_feedback_that_comes_during_the_hand_over_is_not_lost(tmp_path: Path, earlier: float | None) -> None:
     """It reaches the spool after the row was copied and before it was taken out: the row stays, and is handed over again."""
 
     class Meddled(SqlStore):
@@ -208,6 +242,8 @@ async def test_feedback_that_comes_during_the_hand_over_is_not_lost(tmp_path: Pa
     await spool.open()
     waiting = a_receipt()
     await spool.commit(waiting)
+    if earlier is not None:
+        await spool.add_feedback("acme", Feedback(decision_id=waiting.decision_id, user_satisfaction=earlier))
     main.meddle = waiting.decision_id
     store = SpooledStore(main, spool, most=10)
     await store.open()

@@ -24,6 +24,20 @@ ATTACKS = {
     "a reference over two lines": "[see][1]\n\n[1]:\n  <https://evil.example>",
     "a reference with its title below": "[see][1]\n\n[1]: https://evil.example\n'a title'",
     "a reference in a quotation": "> [see]: https://evil.example\n\n[see]",
+    "a reference over two lines of a quotation": "> ![i][x]\n>\n> [x]:\n> https://evil.example/p.png",
+    "a reference over two lines of a list": "- ![i][x]\n\n  [x]:\n  https://evil.example/p.png",
+    "a reference by a character reference": "![i][x]\n\n[x]: <&#104;ttps://evil.example/p.png q>",
+    "a reference by escaped characters": "![i][x]\n\n[x]: <\\/\\/evil.example/a b>",
+    "a reference with a space that is none": "![i][x]\n\n[x]: https://evil.example/p.png?\u00a0a",
+    "a reference with a title over lines": "![i][x]\n\n[x]: https://evil.example 'two\nlines'",
+    "a reference without a space": "[x]\n\n[x]:evil.example",
+    "a reference to one word": "[x]\n\n[x]: word",
+    "a reference to one word with a title": "[x]\n\n[x]: word 'title'",
+    "a reference to one word with a title below": "[x]\n\n[x]: word \n'title'",
+    "a reference by a name over two lines": "[a b]\n\n[a\nb]: https://evil.example",
+    "a reference by a name with brackets": "[a\\[b\\]]\n\n[a\\[b\\]]: https://evil.example",
+    "a reference by a backslash": "[a\\\\]\n\n[a\\\\]: https://evil.example",
+    "a reference by a footnote": "[^x]\n\n[^x]: https://evil.example",
     "a comment": "<!-- hidden -->",
     "an instruction": "<?php system('id') ?>",
     "a declaration": "<!DOCTYPE html>",
@@ -38,6 +52,7 @@ PLAIN = [
     "R&D: 3 < 5, a<=b, a <- b",
     "- one\n- two\n\n**three** `four`",
     "array[0] = [1, 2]; [0.2, 0.9]: significant at 5 %",
+    "[0.2, 0.9]: p < 0.05\n[Q3]: 0.8 % more, [Q4]: 1,200 units less",
     "Ärzte in Köln, 東京, 🙂",
 ]
 MARKDOWN = MarkdownIt("commonmark", {"html": True})
@@ -96,11 +111,18 @@ def test_text_without_markup_stays_as_it_is(text: str) -> None:
     assert harmless(text) == text
 
 
-def test_what_an_attack_says_can_still_be_read() -> None:
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("[see](https://evil.example) <script>", "[see](https://evil.example) &lt;script&gt;"),
+        ("[see]: https://evil.example", "[see]: https://evil.example"),
+        ("\\[see\\](https://evil.example) \\[x\\]: y", "[see](https://evil.example) [x]: y"),
+    ],
+    ids=["a link", "a reference", "escaped brackets"],
+)
+def test_what_an_attack_says_can_still_be_read(text: str, shown: str) -> None:
     """Shown as Markdown the text is what was written."""
-    shown = MARKDOWN.render(harmless("[see](https://evil.example) <script>"))
-
-    assert shown == "<p>[see](https://evil.example) &lt;script&gt;</p>\n"
+    assert MARKDOWN.render(harmless(text)) == f"<p>{shown}</p>\n"
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\x07", "\x00", "\x7f", "\x9b", "\r", "\u202e", "\u2066", "\u200f"], ids=ascii)
@@ -109,9 +131,10 @@ def test_characters_that_steer_are_left_out(character: str) -> None:
     assert harmless(f"a{character}[31m\tb\n") == "a[31m\tb\n"
 
 
-PIECES = st.sampled_from(
-    [*"[]()<>!:\\\"'`*_ \n\t#-&;/?a1", "](", "]:", "![", "http://e", "<a", "javascript:x", "&lt;", "&#93;", "\x1b", "\u202e"]
-)
+MARKS = ["](", "]:", "![", "http://e", "<a", "javascript:x", "&lt;", "&#93;", "\x1b", "\u202e", "\u00a0"]
+PIECES = st.sampled_from([*"[]()<>!:\\\"'`*_ \n\t#-&;/?a1", *MARKS])
+PLACES = ["", "> ", "- ", "1. ", "> - ", "  "]
+LED_TO = [*"[]()<>:\\\"' \n\t", "[x]:", "\n> ", "\n  ", "\n\n", "\u00a0", "\\/", "&#104;", "https://evil.example", " 'q'", " word"]
 
 
 @settings(max_examples=600)
@@ -119,6 +142,13 @@ PIECES = st.sampled_from(
 def test_no_text_whatever_is_carried_out(text: str) -> None:
     """However markup is put together, also of what escaping leaves behind."""
     assert carried_out(harmless(text)) == set()
+
+
+@settings(max_examples=600)
+@given(st.sampled_from(PLACES), st.lists(st.sampled_from(LED_TO), max_size=12).map("".join))
+def test_no_reference_whatever_leads_away(place: str, led_to: str) -> None:
+    """However its definition is written, in quotations and lists too."""
+    assert carried_out(harmless(f"{place}![i][x]\n\n{place}[x]:{led_to}\n\n![x]")) == set()
 
 
 @given(st.lists(PIECES, max_size=30).map("".join))
