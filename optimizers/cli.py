@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizers.improve_cli import carry_out_pending, estimate_one, improve_one
-from optimizers.order import AUTO, OPTIMIZERS, Auto, CannotBeOptimized, Order, Wish, wish_for
+from optimizers.order import AUTO, OPTIMIZERS, WRONG, Auto, CannotBeOptimized, Order, Wish, exit_code, wish_for
 from optimizers.progress import shown
 from optimizers.ruling import Rules
 from service.adapters.mlflow_registry import MlflowRegistry, RegisteredVersion
@@ -194,7 +194,7 @@ def _bootstrap(
                 progress=progress,
             )
         except (ValueError, FileNotFoundError, ConfigurationError) as exc:
-            raise _exit(str(exc)) from exc
+            raise _exit(str(exc), exit_code(exc)) from exc
     return made, time.monotonic() - started
 
 
@@ -246,7 +246,7 @@ def find_champion(mlflow_uri: str) -> RegisteredVersion | None:
     try:
         champion = MlflowRegistry(mlflow_uri).champion()
     except ConfigurationError as exc:
-        raise _exit(str(exc)) from exc
+        raise _exit(str(exc), exit_code(exc)) from exc
     if champion is not None:
         remember(mlflow_uri, champion)
     return champion
@@ -284,9 +284,9 @@ def _show(out: Console, made: "Bootstrapped", seconds: float) -> None:
         out.print("There was a champion already, so this version is the challenger. To serve it without further evidence: --promote")
 
 
-def _exit(message: str) -> typer.Exit:
+def _exit(message: str, code: int = WRONG) -> typer.Exit:
     err.print(message, style="red", markup=False)
-    return typer.Exit(2)
+    return typer.Exit(code)
 
 
 def main() -> None:

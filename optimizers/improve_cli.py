@@ -10,7 +10,7 @@ from rich.table import Table
 
 from optimizers.hearing import show_verdict
 from optimizers.improve import improve
-from optimizers.order import CANNOT, NotDone, Order, Wish
+from optimizers.order import AGAIN, CANNOT, WRONG, NotDone, Order, Wish, exit_code
 from optimizers.programs_cli import estimate
 from service.adapters.sql_engine import normalise, require_there
 from service.contracts.optimization import OptimizationRequest, RequestStatus
@@ -33,10 +33,14 @@ def improve_one(
     """Make one signature better, and show what came of it; `make_first` makes the first router version where there is none.
 
     Raises:
-        typer.Exit: with 2 data or set-up cannot be used; with 1 another job is at work, the LM failed, or the champion changed.
+        typer.Exit: with 2 data or set-up cannot be used; with 1 another job is at work, database or registry is away, the LM failed, or
+            the champion changed.
     """
+    from service.adapters.mlflow_registry import MlflowRegistry
+
     with _alone(settings, f"optimize --signature {signature}"):
-        make_first()
+        if MlflowRegistry(settings.mlflow_uri).champion_number() is None:  # raises while it is away: nothing is fitted in vain
+            make_first()
         improved = improve(settings, order, wish, err)
     if as_json:
         out.print_json(data=improved.as_json())
@@ -50,7 +54,7 @@ def carry_out_pending(settings: Settings, order: Order, wish_for: Callable[[str]
     Before that the court looks again at the challenger that is tried beside the champion.
 
     Raises:
-        typer.Exit: with 1 one of them failed, or another job is at work; with 2 database or registry cannot be used.
+        typer.Exit: with 1 one of them failed, another job is at work, or database or registry is away; with 2 one cannot be used.
     """
     from optimizers.pending import carry_out
 
@@ -63,8 +67,8 @@ def carry_out_pending(settings: Settings, order: Order, wish_for: Callable[[str]
 
     try:
         require_there(normalise(settings.database_url))
-    except CANNOT as exc:
-        raise _exit(str(exc), 2) from exc
+    except CANNOT as exc:  # such as no log yet: no attempt makes one
+        raise _exit(str(exc), WRONG) from exc
     with _alone(settings, "optimize --pending") as (jobs, lease):
         tried = hear_again(settings)
         ended = carry_out(jobs, lease, work, most)
@@ -76,7 +80,7 @@ def carry_out_pending(settings: Settings, order: Order, wish_for: Callable[[str]
             show_verdict(out, tried)
         _show(ended)
     if any(one.status is not RequestStatus.DONE for one in ended):
-        raise typer.Exit(1)
+        raise typer.Exit(AGAIN)
 
 
 def hear_again(settings: Settings) -> "Verdict | None":
@@ -100,12 +104,12 @@ def estimate_one(settings: Settings, order: Order, wish: Wish, *, as_json: bool)
     """Say what the search for better programs would ask of the LM.
 
     Raises:
-        typer.Exit: with 2 data or set-up cannot be used.
+        typer.Exit: with 2 data or set-up cannot be used; with 1 database or registry is away.
     """
     try:
         expected = estimate(settings, order, wish, err)
     except CANNOT as exc:
-        raise _exit(str(exc), 2) from exc
+        raise _exit(str(exc), exit_code(exc)) from exc
     if as_json:
         out.print_json(data=expected.as_json())
     else:
@@ -122,9 +126,9 @@ def _alone(settings: Settings, what: str) -> "Iterator[tuple[OptimizationJobs, L
         with OptimizationJobs(settings.database_url) as jobs, held(jobs, what) as lease:
             yield jobs, lease
     except (NotDone, LeaseTaken, LeaseLost) as exc:
-        raise _exit(str(exc), 1) from exc
+        raise _exit(str(exc), AGAIN) from exc
     except CANNOT as exc:
-        raise _exit(str(exc), 2) from exc
+        raise _exit(str(exc), exit_code(exc)) from exc
 
 
 def _show(ended: Sequence[OptimizationRequest]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from optimizers.ruling import Rules
-from service.errors import ConfigurationError, StoreUnavailable
+from service.errors import ConfigurationError, PointsmanError, StoreUnavailable
 
 Auto = Literal["light", "medium", "heavy"]
 AUTO: tuple[Auto, ...] = ("light", "medium", "heavy")
@@ -14,6 +14,7 @@ OPTIMIZERS = ("student", "miprov2", "bootstrap", "gepa")
 SYNTHESIS = "synthesis"
 SIGNATURES = ("routing", "intent", SYNTHESIS)
 CANNOT = (ValueError, FileNotFoundError, ConfigurationError, StoreUnavailable)  # what jobs raise where data or set-up cannot be used
+AGAIN, WRONG = 1, 2  # exit codes: another attempt can end otherwise, or none can
 
 
 class NotDone(Exception):
@@ -22,6 +23,14 @@ class NotDone(Exception):
 
 class CannotBeOptimized(ConfigurationError):
     """No job, as things are set up, makes this signature better."""
+
+
+def exit_code(exc: Exception) -> int:
+    """Return the exit code for what a job raised: who starts it again and again (`k8s/base/learning.yaml`) goes by it.
+
+    Database and registry may be away for a while; data and set-up stay wrong until somebody mends them.
+    """
+    return AGAIN if isinstance(exc, PointsmanError) and exc.retryable else WRONG
 
 
 @dataclass(frozen=True, slots=True)

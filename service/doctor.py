@@ -2,14 +2,17 @@
 
 import asyncio
 import os
+import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import sqlalchemy as sa
+from dotenv.parser import parse_stream
 from rapidfuzz import process
 from rich.console import Console
 from rich.table import Table
@@ -23,6 +26,7 @@ from service.adapters.oidc import OidcTokens
 from service.adapters.sql_engine import connect, normalise, require_there, unusable
 from service.catalog.loader import load_catalog
 from service.contracts.access import ApiKey, KeyState
+from service.doctor_addresses import require_address
 from service.doctor_lm import language_model
 from service.errors import ConfigurationError, PointsmanError, StoreUnavailable
 from service.listening import require_free_port
@@ -31,7 +35,12 @@ from service.settings import Settings
 from service.supervisor import service_url
 
 LOCK_SECONDS = 3.0
-OTHER_VARIABLES = {"POINTSMAN_KEY", "POINTSMAN_HEALTH_URLS"}  # of `pointsman ask` and of the built-in agents
+OTHER_VARIABLES = {  # of `pointsman ask` and of the built-in agents
+    "POINTSMAN_KEY",
+    "POINTSMAN_HEALTH_URLS",
+    "POINTSMAN_METRICS_URL",
+    "POINTSMAN_PROMETHEUS_URL",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +87,17 @@ def show(checks: list[Check], console: Console) -> None:
 
 async def _look(name: str, look: Callable[[Settings], Awaitable[str]], settings: Settings) -> Check:
     try:
-        return Check(name, ok=True, detail=await look(settings))
+        return Check(name, ok=True, detail=_printable(await look(settings)))
     except (PointsmanError, OSError) as exc:
-        return Check(name, ok=False, detail=str(exc) or type(exc).__name__)
+        return Check(name, ok=False, detail=_printable(str(exc) or type(exc).__name__))
+    except Exception as exc:  # noqa: BLE001  # the edge of one check: it must not hide what the others found
+        said = f"Something went wrong that nobody foresaw ({type(exc).__name__}). Compare what is set for this with the README."
+        return Check(name, ok=False, detail=said)
+
+
+def _printable(text: str) -> str:
+    """Return a text that can be printed: a path that is not UTF-8 cannot."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 async def _python(_: Settings) -> str:
@@ -88,13 +105,32 @@ async def _python(_: Settings) -> str:
 
 
 async def _settings(_: Settings) -> str:
-    known = {f"POINTSMAN_{name}".upper() for name in Settings.model_fields} | OTHER_VARIABLES
-    unknown = sorted(name for name in os.environ if name.startswith("POINTSMAN_") and name not in known)
-    if unknown:
-        near = [process.extractOne(name, known) for name in unknown]
-        hints = [f"{name} (did you mean {match[0]}?)" for name, match in zip(unknown, near, strict=True)]
-        raise ConfigurationError(f"No setting has this name: {', '.join(hints)}")
+    file = Path(str(Settings.model_config["env_file"]))
+    in_file, unread = _read(file) if file.is_file() else ([], [])
+    wrong = []
+    if unread:
+        lines = ", ".join(map(str, unread))
+        wrong.append(f"Lines of {file} that are none of NAME=VALUE are passed over: {lines}. A remark begins with #.")
+    hints = [*_unknown(os.environ, "in the environment"), *_unknown(in_file, f"in {file}")]
+    if hints:
+        wrong.append(f"No setting has this name: {', '.join(hints)}")
+    if wrong:
+        raise ConfigurationError(" ".join(wrong))
     return "every POINTSMAN_ variable is a setting"
+
+
+def _read(file: Path) -> tuple[list[str], list[int]]:
+    """Return the names that stand in a `.env` file, and the numbers of the lines that cannot be read."""
+    with file.open(encoding="utf-8") as text:
+        found = list(parse_stream(text))
+    return [one.key for one in found if one.key is not None], [one.original.line for one in found if one.error]
+
+
+def _unknown(names: Iterable[str], where: str) -> list[str]:
+    known = {f"POINTSMAN_{name}".upper() for name in Settings.model_fields} | OTHER_VARIABLES
+    unknown = sorted(name for name in names if name.upper().startswith("POINTSMAN_") and name.upper() not in known)
+    near = [process.extractOne(name.upper(), known) for name in unknown]
+    return [f"{name} {where} (did you mean {match[0]}?)" for name, match in zip(unknown, near, strict=True)]
 
 
 async def _catalogue(settings: Settings) -> str:
@@ -114,6 +150,7 @@ async def _keys(settings: Settings) -> str:
         active = sum(key.state(now) is KeyState.ACTIVE for key in stored)
         ways.append(f"{active} of {len(stored)} in the database are active")
     if settings.oidc_issuer is not None and settings.oidc_audience is not None:
+        require_address(settings.oidc_issuer, "POINTSMAN_OIDC_ISSUER")
         tokens = OidcTokens(settings.oidc_issuer, settings.oidc_audience, settings.oidc_tenant_claim)
         try:
             await tokens.require_keys()
@@ -134,14 +171,17 @@ def _stored_keys(settings: Settings) -> list[ApiKey]:
     engine = connect(url, LOCK_SECONDS)
     try:
         return list(key_rows.read(engine).values()) if sa.inspect(engine).has_table("api_key") else []
-    except SQLAlchemyError as exc:
+    except (SQLAlchemyError, UnicodeError) as exc:  # a host name may be none
         raise unusable(exc) from exc
     finally:
         engine.dispose()
 
 
 async def _limits(settings: Settings) -> str:
-    limits = Limits(shared=settings.limits_url)
+    try:
+        limits = Limits(shared=settings.limits_url)
+    except ValueError as exc:
+        raise ConfigurationError(f"POINTSMAN_LIMITS_URL cannot be used: {exc}") from exc
     try:
         await limits.require_shared()
     finally:
@@ -152,7 +192,10 @@ async def _limits(settings: Settings) -> str:
 async def _port(settings: Settings) -> str:
     try:
         require_free_port(settings.host, settings.port, "Set POINTSMAN_PORT to another port.")
-    except ConfigurationError:
+    except ConfigurationError as exc:
+        if isinstance(exc.__cause__, (socket.gaierror, UnicodeError)):
+            advice = "POINTSMAN_HOST is an address alone, such as 127.0.0.1 or ::1; the port is POINTSMAN_PORT."
+            raise ConfigurationError(f"{exc} {advice}") from exc
         if await _pointsman_answers(settings):
             return f"{settings.host}:{settings.port} is served by a running Pointsman"
         raise
@@ -164,12 +207,14 @@ async def _pointsman_answers(settings: Settings) -> bool:
         async with httpx.AsyncClient(timeout=REACH_SECONDS, trust_env=False) as client:
             response = await client.get(f"{service_url(settings)}/openapi.json")
             return bool(response.json()["info"]["title"] == "Pointsman")
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
         return False
 
 
 async def _agents(settings: Settings) -> str:
     catalog = load_catalog(settings.catalog, agents_base_url=settings.agents_address)
+    for url in dict.fromkeys(f"{url.scheme}://{url.host}" for agent in catalog.agents for url in agent.urls):
+        require_address(url, f"{url}, of an agent,")
     addresses, down = await ask_addresses(catalog)
     if down:
         builtin = {f"{url.scheme}://{url.host}:{url.port}" for agent in catalog.agents if agent.builtin for url in agent.urls}

@@ -2,15 +2,18 @@
 
 import asyncio
 import os
+import re
 
 import httpx
 
+from service.doctor_addresses import require_address
 from service.errors import ConfigurationError
 from service.settings import Settings
 
 REACH_SECONDS = 3.0
 LOCAL = "local"
 REFUSED = frozenset({401, 403})
+IN_A_HEADER = re.compile("[!-~]+")  # what a key is made of: visible ASCII
 
 
 async def language_model(settings: Settings) -> str:
@@ -22,7 +25,10 @@ async def language_model(settings: Settings) -> str:
         raise ConfigurationError(f"POINTSMAN_LM={LOCAL} needs {settings.lm_gguf}. Fetch it with: make lm")
     distant = [model for model in models if model.partition("/")[0] != LOCAL]
     key = settings.lm_api_key.get_secret_value() if settings.lm_api_key is not None else None
+    if distant and key is not None and not IN_A_HEADER.fullmatch(key):
+        raise ConfigurationError("POINTSMAN_LM_API_KEY has a character that no key has: a space, or one beyond ASCII. Copy it anew.")
     if distant and settings.lm_api_base is not None:
+        require_address(settings.lm_api_base, "POINTSMAN_LM_API_BASE")
         return f"{', '.join(models)}: {await _ask(settings.lm_api_base, key)}"
     if distant and key is None:
         await asyncio.to_thread(_require_keys, distant)

@@ -56,7 +56,7 @@ def _look_at_database(url: URL) -> str:
                 _require_same_clock(connection)
         with writer(engine).begin() as connection:
             connection.execute(sa.text("UPDATE signal SET reward = NULL WHERE 1 = 0"))  # refused by a database that is read-only
-    except SQLAlchemyError as exc:
+    except (SQLAlchemyError, UnicodeError) as exc:  # a host name may be none
         advice = "Is its file whole, and may it be written?" if file is not None else "Is it running, and is POINTSMAN_DATABASE_URL right?"
         raise StoreUnavailable(f"{unusable(exc)} {advice}") from exc
     finally:
@@ -173,7 +173,9 @@ async def router(settings: Settings) -> str:
 
 
 def _require_writable(folder: Path) -> None:
-    there = _nearest(folder)
+    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    if not there.is_dir():
+        raise ConfigurationError(f"{there} is no folder. Move it away, or name another place.")
     try:
         with tempfile.TemporaryFile(dir=there):
             pass

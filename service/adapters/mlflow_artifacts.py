@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from service.adapters.mlflow_client import local_path, open_client, readable, shown, told
+from service.adapters.mlflow_client import kind_of, local_path, open_client, readable, shown, told
 from service.errors import ConfigurationError
 from service.settings import STATE
 from signatures.artifact import damage_of
@@ -112,4 +112,4 @@ def _fetch(uri: str, place: str, into: Path) -> Path:
     try:
         return Path(download_artifacts(artifact_uri=place, dst_path=str(into), tracking_uri=uri))
     except (MlflowException, OSError) as exc:
-        raise ConfigurationError(f"{place} of the MLflow registry {shown(uri)} cannot be fetched: {told(exc, uri)}") from exc
+        raise kind_of(uri, exc)(f"{place} of the MLflow registry {shown(uri)} cannot be fetched: {told(exc, uri)}") from exc

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from urllib.parse import unquote, urlparse
 
 from sqlalchemy import NullPool, create_engine, make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from service.adapters.sql_engine import IN_PASSWORDS
 from service.errors import ConfigurationError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 CONNECT_SECONDS = 5
+AWAY = "TEMPORARILY_UNAVAILABLE"  # how MLflow tells that its database does not answer
 NO_ADDRESS = f"POINTSMAN_MLFLOW_URI is no address. {IN_PASSWORDS}"
 _PASSWORD = re.compile(r"(://[^:/@]*:).*(?=@)")
 _IN_QUERY = re.compile(r"([?&](?:password|token)=)[^&]*", re.IGNORECASE)
@@ -39,10 +40,17 @@ ENVIRONMENT = {  # of whoever imports MLflow
 }
 
 
+class RegistryAway(ConfigurationError):
+    """MLflow does not answer: nobody listens, it takes too long, or it says that something is wrong with itself."""
+
+    retryable = True
+
+
 def open_client(uri: str) -> "MlflowClient":
     """Return a client of tracking and registry at one address.
 
     Raises:
+        RegistryAway: the database there does not answer.
         ConfigurationError: they cannot be opened.
     """
     errors = _errors()
@@ -57,8 +65,8 @@ def open_client(uri: str) -> "MlflowClient":
         return MlflowClient(tracking_uri=uri, registry_uri=uri)
     except ValueError:
         raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be opened: {NO_ADDRESS}") from None  # it may quote a password
-    except (errors, SQLAlchemyError) as exc:
-        raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be opened: {told(exc, uri)}") from exc
+    except (errors, SQLAlchemyError, ImportError) as exc:  # a database whose driver is not installed
+        raise _unusable(uri, "opened", exc) from exc
 
 
 @functools.cache  # what raised is asked again
@@ -95,6 +103,7 @@ def readable(uri: str) -> Iterator[list[Any]]:
     """Yield a list for what is found; it stays empty where the registry has no such thing, and an error of the store is translated.
 
     Raises:
+        RegistryAway: it does not answer.
         ConfigurationError: the registry cannot be used.
     """
     errors = _errors()
@@ -104,10 +113,10 @@ def readable(uri: str) -> Iterator[list[Any]]:
     try:
         yield found
     except SQLAlchemyError as exc:
-        raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be read: {told(exc, uri)}") from exc
+        raise _unusable(uri, "read", exc) from exc
     except errors as exc:
         if exc.error_code not in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
-            raise ConfigurationError(f"The MLflow registry {shown(uri)} cannot be read: {told(exc, uri)}") from exc
+            raise _unusable(uri, "read", exc) from exc
         found.clear()
     except ParseError as exc:
         raise ConfigurationError(f"{shown(uri)} does not answer as an MLflow registry does. Is the address the right one?") from exc
@@ -123,7 +132,7 @@ Registry = TypeVar("Registry", bound=_HasAddress)
 def writes(method: Callable[Concatenate[Registry, P], T]) -> Callable[Concatenate[Registry, P], T]:
     """Translate what a method of a registry meets while it writes: a server that is down, a full disk, a version that is gone.
 
-    The method then raises `ConfigurationError`.
+    The method then raises `ConfigurationError`, which is `RegistryAway` where MLflow does not answer.
     """
 
     @functools.wraps(method)
@@ -132,9 +141,36 @@ def writes(method: Callable[Concatenate[Registry, P], T]) -> Callable[Concatenat
         try:
             return method(self, *args, **kwargs)
         except (errors, SQLAlchemyError, OSError) as exc:
-            raise ConfigurationError(f"The MLflow registry {shown(self.uri)} cannot be written: {told(exc, self.uri)}") from exc
+            raise _unusable(self.uri, "written", exc) from exc
 
     return translated
+
+
+def _unusable(uri: str, done: str, exc: Exception) -> ConfigurationError:
+    """Return the error to raise for what was raised when a registry was to be opened, read or written."""
+    return kind_of(uri, exc)(f"The MLflow registry {shown(uri)} cannot be {done}: {told(exc, uri)}")
+
+
+def kind_of(uri: str, exc: Exception) -> type[ConfigurationError]:
+    """Return `RegistryAway` for an error that tells that MLflow does not answer now, else its base; a file always answers.
+
+    MLflow says of most that goes wrong with a request only that it did: what went wrong is told by the errors that led to its own.
+    """
+    from urllib3.exceptions import MaxRetryError, ProtocolError, SSLError, TimeoutError
+
+    led = tuple(_led_to(exc))
+    if sqlite_path(uri) is not None or any(isinstance(one, SSLError) for one in led):  # a certificate that does not fit stays so
+        return ConfigurationError
+    away = (MaxRetryError, ProtocolError, TimeoutError, OperationalError)
+    tells = any(isinstance(one, away) or getattr(one, "error_code", None) == AWAY for one in led)
+    return RegistryAway if tells else ConfigurationError
+
+
+def _led_to(exc: BaseException) -> Iterator[BaseException]:
+    found: BaseException | None = exc
+    while found is not None:
+        yield found
+        found = found.__cause__ or found.__context__
 
 
 def log_dataset(client: "MlflowClient", run_id: str, *, name: str, digest: str, source: str, profile: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.adapters.mlflow_artifacts import artifact, place_of, version_folder
-from service.adapters.mlflow_client import local_path, log_dataset, may_exist, open_client, readable, shown, sqlite_path, writes
+from service.adapters.mlflow_client import kind_of, local_path, log_dataset, may_exist, open_client, readable, shown, sqlite_path, writes
 from service.errors import ConfigurationError
 from signatures.artifact import ArtifactError, read_version
 
@@ -323,7 +323,7 @@ class MlflowRegistry:
         try:
             return RegisteredVersion(str(version.version), version_folder(self.uri, str(version.source)))
         except ConfigurationError as exc:
-            raise ConfigurationError(f"Router version {version.version} cannot be had: {exc}") from exc
+            raise kind_of(self.uri, exc)(f"Router version {version.version} cannot be had: {exc}") from exc
 
     def _list(self, client: "MlflowClient", version: "ModelVersion", aliases: list[str]) -> ListedVersion:
         with readable(self.uri) as run:  # it may be gone for good (`mlflow gc`), the version with it or not

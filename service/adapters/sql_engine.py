@@ -4,12 +4,13 @@ Whoever uses the database, the service or an offline job, connects by this, so t
 """
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import psycopg
@@ -27,6 +28,8 @@ IN_PASSWORDS = "In a password, characters such as @ : / are written %40 %3A %2F.
 LOOKS = f"POINTSMAN_DATABASE_URL must look like sqlite:///var/pointsman.db or postgresql://user:password@host/name. {IN_PASSWORDS}"
 MAKE_UTF8 = "createdb --encoding=UTF8 --locale=C --template=template0 NAME"
 POOL = 3  # connections at once
+_OPTIONS_REFUSED = re.compile("startup parameter|options", re.IGNORECASE)
+_POOLED = "pooled"
 JOB_LOCK_SECONDS = 10.0  # that a piece of work waits for another process's lock
 
 
@@ -84,12 +87,7 @@ def connect(url: URL, lock_seconds: float) -> Engine:
         "pool_size": POOL,
     }
     if url.get_backend_name() == "postgresql":
-        wait = int(lock_seconds * 1000)
-        limits = {"connect_timeout": 3, "options": f"-c lock_timeout={wait} -c statement_timeout={wait + 1000}"}
-        alive = {"tcp_user_timeout": wait + 1000, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2}
-        engine = sa.create_engine(url, connect_args=limits | alive | {"client_encoding": "utf8"}, pool_pre_ping=True, **shared)
-        sa.event.listen(engine, "connect", _require_utf8)
-        return engine
+        return _connect_postgresql(url, int(lock_seconds * 1000), shared)
     path = Path(url.database or "")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
@@ -100,7 +98,53 @@ def connect(url: URL, lock_seconds: float) -> Engine:
     return engine
 
 
-def _require_utf8(connection: psycopg.Connection, _: ConnectionPoolEntry) -> None:
+def _connect_postgresql(url: URL, wait: int, shared: dict[str, Any]) -> Engine:
+    """Limit what a statement may wait and take, in milliseconds, at the start of each connection.
+
+    Poolers such as PgBouncer refuse that, or pass over it: a connection of theirs is many clients' (transaction pooling). Then each
+    transaction sets its limits, and no statement is prepared, as another connection would not know it.
+    """
+    limits = {"lock_timeout": str(wait), "statement_timeout": str(wait + 1000)}
+    given = url.query.get("options", "")
+    options = " ".join((given if isinstance(given, str) else " ".join(given), *(f"-c {name}={value}" for name, value in limits.items())))
+    alive = {"connect_timeout": 3, "tcp_user_timeout": wait + 1000, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2}
+    arguments = {name: value for name, value in alive.items() if name not in url.query}
+    engine = sa.create_engine(
+        url.difference_update_query(["options"]),
+        connect_args=arguments | {"client_encoding": "utf8", "options": options.strip()},
+        pool_pre_ping=True,
+        **shared,
+    )
+    set_anew = "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in limits.items())
+
+    def dial(_: object, __: object, args: tuple[Any, ...], named: dict[str, Any]) -> psycopg.Connection:
+        try:
+            return psycopg.connect(*args, **named)
+        except psycopg.OperationalError as exc:
+            if _OPTIONS_REFUSED.search(str(exc)) is None:
+                raise
+            return psycopg.connect(*args, **named | {"options": given})
+
+    def settle(connection: psycopg.Connection, record: ConnectionPoolEntry) -> None:
+        _require_utf8(connection)
+        found = connection.execute("SELECT name, setting FROM pg_settings WHERE name IN ('lock_timeout', 'statement_timeout')").fetchall()
+        connection.rollback()
+        if sorted(found) != sorted(limits.items()):
+            connection.prepare_threshold = None
+            record.info[_POOLED] = True
+
+    def begin(connection: Connection) -> None:
+        if _POOLED in connection.info:
+            driver = cast("psycopg.Connection", connection.connection.driver_connection)
+            driver.execute(set_anew)  # past SQLAlchemy, whose cursor would stay open where rows are streamed
+
+    sa.event.listen(engine, "do_connect", dial)
+    sa.event.listen(engine, "connect", settle)
+    sa.event.listen(engine, "begin", begin)
+    return engine
+
+
+def _require_utf8(connection: psycopg.Connection) -> None:
     """Refuse a database that cannot hold every text, or would hold it as bytes.
 
     Raises:

@@ -111,10 +111,23 @@ def bad_chunks(rng: random.Random) -> Attack:
             f"{len(body):x}\n".encode() + body + b"\n0\n\n",
             chunked(body) + b"0\r\nTrailer: x\r\nContent-Length: 5\r\n\r\n",
             chunked(body) + b"0\r\n" + b"X: y\r\n" * 2_000 + b"\r\n",
+            chunked(body) + b"0\r\nX: " + b"y" * 200_000,
+            f"{len(body):x};{'a' * 200_000}".encode(),
             chunked(*(body[i : i + 1] for i in range(len(body)))) + b"0\r\n\r\n",
         ]
     )
     return Attack((head("Transfer-Encoding: chunked") + broken,), owed=False)
+
+
+def a_wish_for_another_protocol(rng: random.Random) -> Attack:
+    """Ask for another protocol with a body, which is to be read all the same, in the packet of its head or later."""
+    body = _body(rng)
+    lines = [
+        f"Upgrade: {rng.choice(['h2c', 'websocket', 'a, b/1'])}",
+        rng.choice(["Connection: Upgrade, HTTP2-Settings", "Connection: upgrade"]),
+    ]
+    begun = head(*lines, f"Content-Length: {len(body)}")
+    return Attack(rng.choice([(begun + body,), (begun, body), (begun + body + SMUGGLED,)]), pause=0.02)
 
 
 def several_at_once(rng: random.Random) -> Attack:
@@ -176,7 +189,8 @@ def left_half_way(rng: random.Random) -> Attack:
 
 
 ATTACKS: dict[Callable[[random.Random], Attack], int] = {
-    two_framings: 4,
+    a_wish_for_another_protocol: 2,
+    several_at_once: 4,
     two_lengths: 2,
     bad_chunks: 3,
     several_at_once: 4,

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from service.adapters.http_agents import HttpAgents
 from service.catalog.model import Catalog
 from tests.conftest import World
 from tests.contract.agent_client_suite import Client, Tongue, over_a2a, over_http
+from tests.contract.pgbouncer import pooler
 from tests.contract.postgres import new_database, server
 
 
@@ -55,7 +57,20 @@ def postgresql_database(postgres: str) -> str:
     return new_database(postgres)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: str) -> Iterator[str]:
+    """The address of a PgBouncer before that server."""
+    with pooler(postgres) as address:
+        yield address
+
+
+@pytest.fixture
+def pooled_database(postgres: str, pgbouncer: str) -> str:
+    """The address of an empty PostgreSQL database, behind a pooler."""
+    return f"{pgbouncer}/{make_url(new_database(postgres)).database}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "pooled"])
 def database(request: pytest.FixtureRequest) -> str:
     """The address of an empty database of each kind."""
     address: str = request.getfixturevalue(f"{request.param}_database")

@@ -109,11 +109,11 @@ STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[Store]]] = {
 }
 
 
-@pytest_asyncio.fixture(params=[*STORES, "postgresql"])
+@pytest_asyncio.fixture(params=[*STORES, "postgresql", "pooled"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """Give each kind of store, empty."""
-    if request.param == "postgresql":
-        opened = SqlStore(request.getfixturevalue("postgresql_database"))
+    if request.param not in STORES:
+        opened = SqlStore(request.getfixturevalue(f"{request.param}_database"))
         await opened.open()
         yield opened
         await opened.close()

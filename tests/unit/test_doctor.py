@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from service import doctor, doctor_storage
 from service.catalog.loader import FILES, PACKAGED
-from service.doctor import _agents, _catalogue, _limits, _look, _port
+from service.doctor import OTHER_VARIABLES, _agents, _catalogue, _keys, _limits, _look, _port, _settings, examine
+from service.doctor_lm import language_model
 from service.settings import Settings, read_settings
 from tests.contract.http_server import free_port, http, saying, serving
 
@@ -77,3 +79,139 @@ async def test_a_redis_that_does_not_answer_is_told_without_its_password() -> No
     assert not check.ok
     assert "POINTSMAN_LIMITS_URL" in check.detail
     assert "sekrit" not in check.detail
+
+
+@pytest.mark.parametrize("file", [True, False], ids=[".env", "environment"])
+async def test_a_misspelled_variable_is_told_wherever_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: bool) -> None:
+    """The service passes over it in both, and one place is not the other's."""
+    in_file = "POINTSMAN_DATABSE_URL=x" if file else "# none"
+    (tmp_path / ".env").write_text(f"export POINTSMAN_PORT=8100\nOTHER=1\n{in_file}\n")
+    if not file:
+        monkeypatch.setenv("POINTSMAN_DATABSE_URL", "x")
+
+    check = await _look("settings", _settings, read_settings())
+
+    where = "in .env" if file else "in the environment"
+    said = f"No setting has this name: POINTSMAN_DATABSE_URL {where} (did you mean POINTSMAN_DATABASE_URL?)"
+    assert (check.ok, check.detail) == (False, said)
+
+
+async def test_variables_are_known_by_any_case_and_those_of_the_agents_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service reads a name in small letters; what only an agent or a command reads is no mistake."""
+    (tmp_path / ".env").write_text("pointsman_port=8200\n")
+    for name in OTHER_VARIABLES | {"POINTSMAN_METRICS_URL", "POINTSMAN_PROMETHEUS_URL"}:
+        monkeypatch.setenv(name, "http://127.0.0.1:8100")
+    settings = read_settings()
+
+    check = await _look("settings", _settings, settings)
+
+    assert (check.ok, settings.port) == (True, 8200), check.detail
+
+
+async def test_a_line_that_is_no_setting_is_told(tmp_path: Path) -> None:
+    """It is passed over, and what it was to set keeps its default."""
+    (tmp_path / ".env").write_text("# ports\nPOINTSMAN_PORT 8200\n")
+
+    check = await _look("settings", _settings, read_settings())
+
+    assert (check.ok, "Lines of .env that are none of NAME=VALUE are passed over: 2." in check.detail) == (False, True)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0:8100", "[::1]", "http://127.0.0.1", "a..b"])
+async def test_a_host_that_is_more_than_an_address_is_told(host: str) -> None:
+    """With the setting that takes the port."""
+    check = await _look("port", _port, Settings(host=host))
+
+    assert not check.ok
+    assert check.detail.startswith(f"{host!r} is not an address of this machine")
+    assert "the port is POINTSMAN_PORT" in check.detail
+
+
+@pytest.mark.parametrize("key", ["hüsh", "hu sh", "hush\n", " hush"], ids=["not ASCII", "a space", "a line end", "a space before"])
+@pytest.mark.parametrize("base", [None, "http://127.0.0.1:1"], ids=["provider", "address"])
+async def test_a_key_that_no_header_takes_is_told(key: str, base: str | None) -> None:
+    """No request would leave with it; it is not quoted."""
+    settings = Settings.model_validate({"lm": "openai/any", "lm_api_base": base, "lm_api_key": key})
+
+    check = await _look("lm", language_model, settings)
+
+    assert (check.ok, "POINTSMAN_LM_API_KEY" in check.detail, key.strip() in check.detail) == (False, True, False)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:99999", "https://[::1", "https://bob:hush:8000/x", "https://-ü"])
+async def test_an_address_of_which_no_client_can_be_made_is_told(address: str) -> None:
+    """By its setting: what stands in the place of a port may be a password."""
+    lm = await _look("lm", language_model, Settings.model_validate({"lm": "openai/any", "lm_api_base": address}))
+    oidc = await _look("keys", _keys, Settings(oidc_issuer=address, oidc_audience="x"))
+
+    assert (lm.ok, oidc.ok) == (False, False)
+    assert lm.detail.startswith("POINTSMAN_LM_API_BASE is not an address:")
+    assert oidc.detail.startswith("POINTSMAN_OIDC_ISSUER is not an address:")
+    assert "hush" not in lm.detail + oidc.detail
+
+
+async def test_an_agents_host_that_nobody_can_ask_for_is_told() -> None:
+    """With its address: pydantic takes names that the client's library does not."""
+    check = await _look("agents", _agents, Settings(agents_base_url="http://ß--"))
+
+    assert (check.ok, "http://xn-----fia, of an agent, is not an address" in check.detail) == (False, True)
+
+
+@pytest.mark.parametrize("address", ["redis://127.0.0.1:1?db=x", "redis://127.0.0.1:1?socket_timeout=soon"])
+async def test_an_option_that_redis_does_not_take_is_told(address: str) -> None:
+    """The service would not start with it."""
+    check = await _look("limits", _limits, Settings(limits_url=address))
+
+    assert (check.ok, check.detail.startswith("POINTSMAN_LIMITS_URL cannot be used: ")) == (False, True)
+
+
+async def test_a_database_host_that_is_no_name_is_told() -> None:
+    """Both by what looks for tables and by what looks for keys."""
+    settings = Settings(database_url=f"postgresql://u@{'x' * 64}/x")
+
+    store, keys = await _look("store", doctor_storage.database, settings), await _look("keys", _keys, settings)
+
+    assert (store.ok, "POINTSMAN_DATABASE_URL" in store.detail) == (False, True)
+    assert (keys.ok, "The store cannot be used" in keys.detail) == (False, True)
+
+
+async def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
+    """What the service is to make there it cannot make."""
+    (tmp_path / "var").write_text("no folder")
+
+    store, spool = [
+        await _look("kept", look, Settings(database_url=address))
+        for look, address in (
+            (doctor_storage.database, "sqlite:///var/pointsman.db"),
+            (doctor_storage.spool, "postgresql://u@127.0.0.1:1/x"),
+        )
+    ]
+
+    assert (store.ok, store.detail) == (False, f"{tmp_path}/var is no folder. Move it away, or name another place.")
+    assert (spool.ok, spool.detail) == (False, store.detail)
+
+
+async def test_what_nobody_foresaw_fails_one_check_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, and what it says is not told: a library's error may quote a secret."""
+
+    async def fail(_: Settings) -> str:
+        raise UnicodeEncodeError("ascii", "hüsh", 1, 2, "ordinal not in range")
+
+    monkeypatch.setattr(doctor, "_limits", fail)
+    monkeypatch.setattr(doctor_storage, "router", fail)
+
+    checks = {check.name: check for check in await examine(Settings())}
+
+    assert not checks["limits"].ok
+    assert "UnicodeEncodeError" in checks["limits"].detail
+    assert "hüsh" not in checks["limits"].detail
+    assert (len(checks), checks["python"].ok, checks["disk"].ok, checks["lm"].ok) == (14, True, True, True)
+
+
+async def test_a_folder_whose_name_is_not_utf_8_can_be_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal refuses such a text, and then shows no check at all."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", f"{tmp_path}/b\udcffd")
+
+    check = await _look("metrics", doctor_storage.metrics_folder, Settings())
+
+    assert (check.ok, "b\\udcffd is no folder" in check.detail) == (False, True)
