@@ -189,8 +189,8 @@ def left_half_way(rng: random.Random) -> Attack:
 
 
 ATTACKS: dict[Callable[[random.Random], Attack], int] = {
+    two_framings: 4,
     a_wish_for_another_protocol: 2,
-    several_at_once: 4,
     two_lengths: 2,
     bad_chunks: 3,
     several_at_once: 4,
