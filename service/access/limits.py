@@ -156,7 +156,8 @@ async def _pass(limiter: SlidingWindowCounterRateLimiter, most: int, key_id: str
 def _connect(address: str) -> "BlockingConnectionPool":
     from redis.asyncio import BlockingConnectionPool  # a tenth of a second, for those who have a Redis
 
-    return BlockingConnectionPool.from_url(address, **BOUNDS)
+    plain = address.replace("redis+unix:", "unix:", 1)  # as redis-py calls a socket
+    return BlockingConnectionPool.from_url(plain, **BOUNDS)
 
 
 def _open(pool: "BlockingConnectionPool") -> Storage:

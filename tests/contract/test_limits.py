@@ -179,13 +179,15 @@ async def test_only_questions_are_counted_for_the_quota(world: World) -> None:
     assert (looked.status_code, told.status_code, len(world.agents.sent)) == (200, 200, 1)
 
 
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(params=["port", "socket"])
+def redis(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a Redis."""
     program = require_program("redis-server", "redis-server")
     port = free_port()
-    server = subprocess.Popen([program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""], cwd=tmp_path, stdout=subprocess.DEVNULL)
-    yield f"redis://127.0.0.1:{port}/0"
+    by_socket = ["--unixsocket", str(tmp_path / "redis.sock")]
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", *by_socket]
+    server = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    yield f"redis://127.0.0.1:{port}/0" if request.param == "port" else f"redis+unix://{tmp_path}/redis.sock?db=0"
     server.kill()
     server.wait()
 
