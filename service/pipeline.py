@@ -70,10 +70,13 @@ class Answered:
 
 @dataclass(slots=True)
 class UnderWay:
-    """A request that is being answered; equal ones wait for it."""
+    """A request that is being answered; equal ones wait for it. `storing`: its answer, on the way to the disk."""
 
     body_hash: str
+    started: float
+    limit: Deadline
     waiting: int = 0
+    storing: asyncio.Future[Receipt] | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def end(self) -> None:
@@ -95,7 +98,7 @@ class Turn:
     decision: RouteDecision
     verdict: Verdict
     trace: Trace
-    started: float
+    here: UnderWay
 
 
 class Pipeline:
@@ -134,26 +137,32 @@ class Pipeline:
     async def run(self, request: OrchestratorInput, caller: Caller, correlation_id: str, tell: Tell = unheard) -> Answered:
         """Answer one request, once: the same query id again gets the stored answer.
 
-        Cancelled, it stores what has come so far, unless an equal request waits to begin anew.
+        Cancelled, it stores what has come so far, unless an equal request waits, which begins anew if that repeats no work.
 
         Raises:
             IdempotencyConflict: the query id was used with another body.
             Saturated: there is no room for it; nothing was started and nothing is stored.
             StoreUnavailable: the answer could not be made durable.
         """
+        started, limit = time.monotonic(), _limit(request)
         key, body_hash = (caller.tenant, request.parsed_query.query_id), hash_request(request)
         while (first := self._under_way.get(key)) is not None:
             _require_same(first.body_hash, body_hash, key[1])
             await first.end()
-        self._under_way[key] = first = UnderWay(body_hash)
+        self._under_way[key] = first = UnderWay(body_hash, started, limit)
         try:
             stored = await self._store.by_query(*key)
             answered = await self._run(request, caller, correlation_id, tell, first) if stored is None else Answered(stored, replayed=True)
             _require_same(answered.receipt.request_hash, body_hash, key[1])
             return answered
         finally:
-            del self._under_way[key]
-            first.done.set()
+            if first.storing is None or first.storing.done():
+                self._free(key)
+            else:  # the caller has left; nobody may begin anew before the answer can be found
+                first.storing.add_done_callback(lambda _: self._free(key))
+
+    def _free(self, key: tuple[str, UUID]) -> None:
+        self._under_way.pop(key).done.set()
 
     async def drain(self, seconds: float) -> None:
         """Wait until nothing is under way and everything is stored, `seconds` at most; for the end of the service."""
@@ -163,7 +172,7 @@ class Pipeline:
                     await asyncio.sleep(DRAIN_STEP)
 
     async def _run(self, request: OrchestratorInput, caller: Caller, correlation_id: str, tell: Tell, here: UnderWay) -> Answered:
-        started, trace, report, limit = time.monotonic(), Trace(self._observer), Report(tell), _limit(request)
+        trace, report, limit = Trace(self._observer), Report(tell), here.limit
         deadline = limit.within(self._decision_budget)
         router = self._programs.of(request.session_id)
         decision = await self._decide(request, router, trace, deadline)
@@ -171,7 +180,7 @@ class Pipeline:
         with trace.stage("gate") as stage:
             verdict = self.stages.gate(decision, caller, lambda agent: self._health.available(agent, limit.left))
             stage.outcome = verdict.action.value
-        turn, left, outcome = Turn(caller, request, router, decision, verdict, trace, started), deadline.left, None
+        turn, left, outcome = Turn(caller, request, router, decision, verdict, trace, here), deadline.left, None
         try:
             if verdict.parts:
                 with trace.stage("dispatch") as stage:
@@ -182,8 +191,8 @@ class Pipeline:
                 answer = await self._merge(turn, outcome, limit.within(left))
                 stage.outcome = answer.status.value
         except asyncio.CancelledError:  # the caller has left: what has come so far is kept, unless the next in line begins anew
-            if not here.waiting:
-                outcome = outcome or report.cut_off(verdict)
+            outcome = outcome or report.cut_off(verdict)
+            if not here.waiting or outcome.acted:
                 await self._commit(turn, outcome, partial_answer(outcome, ABANDONED))
             raise
         return await self._commit(turn, outcome, answer)
@@ -191,10 +200,10 @@ class Pipeline:
     async def _commit(self, turn: Turn, outcome: Outcome | None, answer: Answer) -> Answered:
         """Store the answer; whoever leaves meanwhile finds it stored."""
         decision, verdict, trace = turn.decision, turn.verdict, turn.trace
-        output = write_output(turn.request, decision, verdict, outcome, answer, turn.started)
+        output = write_output(turn.request, decision, verdict, outcome, answer, turn.here.started)
         with trace.stage("commit"):
             finished = Finished(turn.caller, turn.request, decision, verdict, outcome, output, trace.record(verdict, outcome))
-            storing = asyncio.ensure_future(self.stages.commit(finished))
+            turn.here.storing = storing = asyncio.ensure_future(self.stages.commit(finished))
             self._storing.add(storing)  # the loop itself holds a task only weakly
             storing.add_done_callback(self._storing.discard)
             receipt = await asyncio.shield(storing)

@@ -35,7 +35,7 @@ class AgentFailure:
 
     `unavailable` tells availability (refused, down, overloaded) from a bad answer; `may_have_run` says that the work may have been
     started, so that repeating it is safe for idempotent agents only; `retry_after` are the seconds for which it asks to be left alone;
-    `error_type` is the agent's own word for what it lacks.
+    `error_type` is the agent's own word for what it lacks, `status` the HTTP status that it, or a proxy before it, answered with.
     """
 
     code: ErrorCode
@@ -46,6 +46,7 @@ class AgentFailure:
     may_have_run: bool = False
     retry_after: float | None = None
     error_type: str | None = None
+    status: int | None = None
 
 
 class AgentClient(Protocol):

@@ -7,6 +7,7 @@ import logging
 import os
 import tempfile
 import time
+from socket import socket
 from typing import Any, TypedDict
 
 import uvicorn
@@ -36,7 +37,11 @@ class Watchers(Multiprocess):
     """
 
     cannot_start = False
-    _next_try = 0.0
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket]) -> None:
+        super().__init__(config, sockets)
+        self._ended = set[Process]()  # those that wait to be replaced
+        self._next_try = 0.0
 
     def terminate_all(self) -> None:
         """Let go of the port, and tell each process to end."""
@@ -50,11 +55,15 @@ class Watchers(Multiprocess):
         It is tried again: what keeps it from starting, such as a newer schema or a full disk, may not harm the others, and may pass.
         """
         for place, one in enumerate(self.processes):
+            if self.should_exit.is_set() or self.signal_queue:
+                return  # nobody is to be replaced any more
             one.child_conn.close()  # its own copy ends with it, which is heard at once: nobody heeds SIGTERM while it is waited for
             if one.is_alive(PATIENCE_SECONDS):
                 continue
-            one.kill()
-            one.join()
+            if one not in self._ended:
+                one.kill()
+                one.join()
+                self._ended.add(one)
             if one.exitcode == STARTUP_FAILURE:
                 if not any(other.is_ready(PATIENCE_SECONDS) for other in self.processes if other is not one):
                     self.cannot_start = True
@@ -64,6 +73,7 @@ class Watchers(Multiprocess):
                     continue
                 self._next_try = time.monotonic() + RETRY_SECONDS
                 log.error("worker_cannot_start: the others go on, and it is tried again; why is said above")
+            self._ended.discard(one)
             self.processes[place] = Process(self.config, self.sockets)
             self.processes[place].start()
 

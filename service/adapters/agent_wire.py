@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 
 import aiohttp
 from pydantic import ValidationError
@@ -27,7 +28,7 @@ FAIR_SHARE = 0.9  # of an agent's own timeout; after a shorter wait, silence say
 DEADLINE_HEADER = "X-Deadline-Ms"
 CORRELATION_HEADER = "X-Correlation-ID"
 _RECOVERABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
-_BEGUN = frozenset({408, 500, 502, 504})  # the work may have been started before it went wrong
+_BEGUN = frozenset({408, 500, 502, 504})  # the work may have been started before it went wrong; with 503 unless the agent says when to come
 _UNAVAILABLE = frozenset({404, 410, 429, 502, 503, 504})
 _STATUS_FIELD = ("handoff", "execution", "status")
 
@@ -160,10 +161,11 @@ class Sending:
         unavailable: bool = False,
         begun: bool = False,
         retry_after: float | None = None,
+        status: int | None = None,
     ) -> AgentFailure:
         """Return a failure; `detail` completes a sentence that begins with the agent's name."""
         said = f"{self.agent.name} {detail}".encode(errors="backslashreplace").decode()  # a header may hold what is no text
-        return AgentFailure(code, said, recoverable, unavailable, self.spent_ms, may_have_run=begun, retry_after=retry_after)
+        return AgentFailure(code, said, recoverable, unavailable, self.spent_ms, may_have_run=begun, retry_after=retry_after, status=status)
 
     def timed_out(self, *, begun: bool) -> AgentFailure:
         """Nothing came in time."""
@@ -192,14 +194,15 @@ class Sending:
 
     def refused(self, status: int, *, retry_after: str = "", said: str = "", begun: bool = False) -> AgentFailure:
         """The agent answered with another HTTP status than 200, or with what says the same in its protocol."""
-        down = status in _UNAVAILABLE
+        down, wait = status in _UNAVAILABLE, read_retry_after(retry_after, datetime.now(UTC))
         return self.failed(
             ErrorCode.AGENT_UNAVAILABLE if down else ErrorCode.AGENT_ERROR,
             said or f"answered with HTTP {status}",
             recoverable=status in _RECOVERABLE,
             unavailable=down,
-            begun=begun or status in _BEGUN,
-            retry_after=read_retry_after(retry_after, datetime.now(UTC)),
+            begun=begun or status in _BEGUN or (status == HTTPStatus.SERVICE_UNAVAILABLE and wait is None),
+            retry_after=wait,
+            status=status,
         )
 
     def broke_contract(self, exc: ValueError, encoding: str = "") -> AgentFailure:

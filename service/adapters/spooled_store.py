@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
-from service.adapters.sql_engine import remove_empty
+from service.adapters.sql_engine import make_way
 from service.adapters.sql_store import BATCH, LEAST_FREE, Kept, Refused, SqlStore
 from service.contracts.access import ApiKey
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
@@ -81,7 +81,7 @@ class SpooledStore:
         try:
             await self._spool.open()
         except ConfigurationError as exc:  # a newer version of the service has made it
-            if not await asyncio.to_thread(remove_empty, Path(self._spool.place)):
+            if not await asyncio.to_thread(make_way, Path(self._spool.place)):
                 raise ConfigurationError(f"The spool {self._spool.place}: {exc} {KEEP_IT}") from exc
             await self._spool.open()
         await self._count()
@@ -259,11 +259,12 @@ class SpooledStore:
             return
         if stored.decision_id != receipt.decision_id:
             log.warning("spooled_decision_repeated decision_id=%s: another answer to its query stays", receipt.decision_id)
-        theirs = stored.signal.model_dump(include=set(FEEDBACK_FIELDS))
+        theirs = stored.signal.model_dump(include=set(FEEDBACK_FIELDS), exclude_none=True)
         ours = receipt.signal.model_dump(include=set(FEEDBACK_FIELDS), exclude_none=True)
-        same = stored.decision_id == receipt.decision_id  # while it is here feedback comes here, so what is here is later
-        told = {name: value for name, value in ours.items() if (theirs[name] != value if same else theirs[name] is None)}
+        same = stored.decision_id == receipt.decision_id
+        told = {name: value for name, value in ours.items() if name not in theirs or (same and theirs[name] != value)}
         if told:  # feedback that the database does not have yet
-            await self._main.add_feedback(receipt.tenant, Feedback(decision_id=stored.decision_id, **told))
+            feedback = Feedback(decision_id=stored.decision_id, **told)
+            await self._main.add_feedback(receipt.tenant, feedback, told_at=kept.updated_at)
         await self._spool.remove(kept)
         self._refused.discard(receipt.decision_id)

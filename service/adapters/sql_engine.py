@@ -3,6 +3,7 @@
 Whoever uses the database, the service or an offline job, connects by this, so that locks, time limits and durability are the same for all.
 """
 
+import fcntl
 import os
 import re
 import sqlite3
@@ -24,6 +25,7 @@ from service.adapters.migrations.upgrade import HEAD, current, upgrade
 from service.errors import ConfigurationError, StoreUnavailable
 
 MIGRATION_SECONDS = 60.0
+IN_USE_SECONDS = 3.0
 IN_PASSWORDS = "In a password, characters such as @ : / are written %40 %3A %2F."
 LOOKS = f"POINTSMAN_DATABASE_URL must look like sqlite:///var/pointsman.db or postgresql://user:password@host/name. {IN_PASSWORDS}"
 MAKE_UTF8 = "createdb --encoding=UTF8 --locale=C --template=template0 NAME"
@@ -136,7 +138,11 @@ def _connect_postgresql(url: URL, wait: int, shared: dict[str, Any]) -> Engine:
     def begin(connection: Connection) -> None:
         if _POOLED in connection.info:
             driver = cast("psycopg.Connection", connection.connection.driver_connection)
-            driver.execute(set_anew)  # past SQLAlchemy, whose cursor would stay open where rows are streamed
+            try:
+                driver.execute(set_anew)  # past SQLAlchemy, whose cursor would stay open where rows are streamed
+            except psycopg.Error as exc:  # and which translates no error of this event
+                connection.invalidate(exc)
+                raise sa.exc.OperationalError(set_anew, None, exc) from exc
 
     sa.event.listen(engine, "do_connect", dial)
     sa.event.listen(engine, "connect", settle)
@@ -192,17 +198,40 @@ def _use_write_ahead_log(connection: sqlite3.Connection, lock_seconds: float) ->
             return
 
 
-def remove_empty(path: Path) -> bool:
-    """Remove a SQLite file of whatever schema that holds no decision, so that it can be made anew; say whether it did."""
-    try:
-        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.execute("BEGIN EXCLUSIVE")
-            if connection.execute("SELECT 1 FROM decision LIMIT 1").fetchone() is not None:
+def make_way(path: Path) -> bool:
+    """Remove a SQLite file of a schema that this code does not know, where it holds no decision and nobody uses it.
+
+    Returns:
+        Whether the file may be opened, or made, now: by this process, or since another one has done so.
+    """
+    give_up = time.monotonic() + IN_USE_SECONDS
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        while True:
+            try:
+                return _removed(path)
+            except sqlite3.OperationalError:  # in use, or gone meanwhile: another process that starts may have looked at it just now
+                if not path.exists():
+                    return True
+                if time.monotonic() > give_up:
+                    return False
+            except sqlite3.DatabaseError:
                 return False
-            for file in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
-                file.unlink(missing_ok=True)
-    except sqlite3.Error:  # damaged, in use, or without that table: nobody knows what it holds
-        return False
+            time.sleep(0.05)
+
+
+def _removed(path: Path) -> bool:
+    address = f"file:{quote(str(path.absolute()))}?mode=rw"
+    with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=0.0)) as connection:
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables == (0,) or connection.execute("SELECT version_num FROM alembic_version").fetchone() == (HEAD,):
+            return True
+        if connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):  # only where no other connection is open
+            raise sqlite3.OperationalError("the file is in use")
+        connection.execute("BEGIN EXCLUSIVE")
+        if connection.execute("SELECT 1 FROM decision LIMIT 1").fetchone() is not None:
+            return False
+        path.unlink()
     return True
 
 

@@ -28,7 +28,7 @@ from service.adapters.sql_tables import Decision, Signal, decision_values, recei
 from service.contracts.access import ApiKey
 from service.contracts.optimization import OptimizationRequest, OptimizationWish, RequestStatus
 from service.contracts.receipt import Receipt
-from service.contracts.signals import Feedback
+from service.contracts.signals import FEEDBACK_FIELDS, Feedback
 from service.errors import StoreUnavailable
 from service.ports import Spool
 
@@ -145,8 +145,8 @@ class SqlStore:
             StoreUnavailable: it is not there, and there is no room on the disk to store an answer.
         """
         kept = await self.find(tenant, query_id)
-        if kept is None and not self.is_remote and self.free < LEAST_FREE:
-            raise StoreUnavailable(f"The disk of the database is full ({self.free:,} bytes are free).")
+        if kept is None:
+            self._require_room()
         return kept
 
     async def find(self, tenant: str, query_id: UUID) -> Receipt | None:
@@ -157,9 +157,12 @@ class SqlStore:
         """Return the receipt of the tenant's decision, or None."""
         return await self._ask(self._reads, _find, self._require_engine(), tenant, decision_id, None)
 
-    async def add_feedback(self, tenant: str, feedback: Feedback) -> Receipt | None:
-        """Merge feedback into the signal and recompute the reward; None when the tenant has no such decision."""
-        return await self._ask(self._writes, _add_feedback, self._require_engine(), tenant, feedback)
+    async def add_feedback(self, tenant: str, feedback: Feedback, *, told_at: datetime | None = None) -> Receipt | None:
+        """Merge feedback into the signal and recompute the reward; None when the tenant has no such decision.
+
+        What was told later than `told_at` (None: now) stays as it is.
+        """
+        return await self._ask(self._writes, _add_feedback, self._require_engine(), tenant, feedback, told_at)
 
     async def ask_for(self, tenant: str, wish: OptimizationWish) -> OptimizationRequest:
         """Keep a wish to make a signature better; see `service.ports.OptimizationQueue`."""
@@ -195,7 +198,12 @@ class SqlStore:
 
     async def ping(self) -> None:
         """Return when the database would take a commit now; changes nothing and touches no disk. There is nothing to say of it."""
+        self._require_room()
         await self._ask(self._writes, _ping, self._require_engine())
+
+    def _require_room(self) -> None:
+        if not self.is_remote and self.free < LEAST_FREE:
+            raise StoreUnavailable(f"The disk of the database is full ({self.free:,} bytes are free).")
 
     def _require_engine(self) -> Engine:
         if self._engine is None:
@@ -339,12 +347,15 @@ def _remove(engine: Engine, kept: Kept) -> None:
             connection.execute(sa.delete(Decision).where(col(Decision.decision_id) == decision_id))
 
 
-def _add_feedback(engine: Engine, tenant: str, feedback: Feedback) -> Receipt | None:
+def _add_feedback(engine: Engine, tenant: str, feedback: Feedback, told_at: datetime | None) -> Receipt | None:
     with Session(writer(engine)) as session, session.begin():
         rows = _rows(session, tenant, feedback.decision_id, feedback.query_id, lock=True)
         if rows is None:
             return None
         decision, signal = rows
+        if told_at is not None and signal.updated_at > told_at:
+            later = {name: None for name in FEEDBACK_FIELDS if getattr(signal, name) is not None}
+            feedback = feedback.model_copy(update=later)
         merged = signal_from(signal).with_feedback(feedback)
         for name in ("user_satisfaction", "answer_quality", "was_rerouted", "corrected_agent"):
             setattr(signal, name, getattr(merged, name))

@@ -122,7 +122,7 @@ class EventStream(Response):
 
 
 async def open_stream(run: Callable[[Tell], Coroutine[Any, Any, Answered]], path: str, request_id: str) -> EventStream:
-    """Start a turn and return the stream of its events, once there is a first one.
+    """Start a turn and return the stream of its events, once there is a first one, or after a while without one.
 
     Raises:
         PointsmanError: the turn failed before there was anything to tell; then it is an ordinary problem with its status.
@@ -130,15 +130,21 @@ async def open_stream(run: Callable[[Tell], Coroutine[Any, Any, Answered]], path
     events: Events = asyncio.Queue()
     work = asyncio.create_task(run(events.put_nowait))
     work.add_done_callback(lambda _: events.put_nowait(None))
+    told: tuple[ProgressEvent, ...] = ()
     try:
-        first = await events.get()
+        async with asyncio.timeout(KEEP_ALIVE):
+            first = await events.get()
+        if first is not None:
+            told = (first,)
+        else:
+            work.result()  # raises what the turn has failed with
+            events.put_nowait(None)
+    except TimeoutError:
+        pass
     except asyncio.CancelledError:
         work.cancel()
         raise
-    if first is None:
-        work.result()  # raises what the turn has failed with
-        events.put_nowait(None)
-    return EventStream(work, events, () if first is None else (first,), lambda error: describe(error, path, request_id))
+    return EventStream(work, events, told, lambda error: describe(error, path, request_id))
 
 
 async def _left(receive: Receive) -> None:

@@ -24,15 +24,21 @@ _ADDRESS = TypeAdapter(AnyHttpUrl)
 def check_agents(agents: Document, known: list[str]) -> None:
     """Check names, tiers, fallbacks, addresses and the template text of agents.yaml."""
     _check_duplicates(agents, "agents", "agent")
+    acting = {
+        name for entry in agents.entries("agents") if agents.get(*entry, "idempotent") is False for _, name in agents.texts(*entry, "name")
+    }
     for path, name in agents.texts("default_agent"):
         _check_known(agents, path, name, known, what="agent")
+        _check_only_reads(agents, path, name, acting)
     tiers = agents.get("tiers")
     for tier in tiers if isinstance(tiers, dict) else ():
         for path, name in agents.texts("tiers", tier, "fallback"):
             _check_known(agents, path, name, [*known, TEMPLATE], what="fallback")
+            _check_only_reads(agents, path, name, acting)
     for entry in agents.entries("agents"):
         for path, name in agents.texts(*entry, "fallback"):
             _check_known(agents, path, name, [*known, TEMPLATE], what="fallback")
+            _check_only_reads(agents, path, name, acting)
         tier_number = agents.get(*entry, "tier")
         if isinstance(tiers, dict) and type(tier_number) is int and 0 <= tier_number <= 5 and str(tier_number) not in tiers:
             agents.report((*entry, "tier"), f"tier {tier_number} is not described under tiers; add it there.")
@@ -42,6 +48,12 @@ def check_agents(agents: Document, known: list[str]) -> None:
     _check_addresses(agents)
     _check_keys(agents)
     _check_template(agents)
+
+
+def _check_only_reads(agents: Document, path: NodePath, name: str, acting: set[str]) -> None:
+    """Check that nobody is called unasked who acts: the user agreed to another agent's work, and that may have been done already."""
+    if name in acting:
+        agents.report(path, f"'{name}' has idempotent: false, so it is called only when it is asked for; name an agent that only reads.")
 
 
 def check_chains(agents: Document, fallback: Mapping[str, str | None]) -> None:

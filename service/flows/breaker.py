@@ -40,6 +40,7 @@ class Breaker:
         self._probing = False
         self._rest = REST
         self._next_probe = 0.0
+        self._probe_began = 0.0
         self._next_glance = 0.0  # the same for those who would not wait long enough to show anything
 
     @property
@@ -66,18 +67,18 @@ class Breaker:
             return False
         if self._open and self._clock() >= self._next_probe:
             if self._may_probe(seconds):
-                self._probing = True
+                self._probing, self._probe_began = True, self._clock()
                 self._next_probe = self._clock() + self._rest  # should this one never return, another may try
             else:
                 self._next_glance = self._clock() + REST
         return True
 
-    def succeeded(self) -> None:
-        """Take note that the agent answered as it should, or refused in good order.
+    def succeeded(self, *, began: float = float("inf")) -> None:
+        """Take note that the agent answered as it should, or refused in good order, to a request of the time `began`.
 
         An agent that was silent speaks again: that closes. One that failed now and then has to show it by a probe.
         """
-        if self._open and not self._probing and self._silence == float("inf"):
+        if self._open and not self._is_probe(began) and self._silence == float("inf"):
             return
         if self._open:
             self._answers.clear()
@@ -85,10 +86,11 @@ class Breaker:
         self._open = self._probing = False
         self._in_a_row, self._silence, self._rest = 0, 0.0, REST
 
-    def failed(self, *, silent_for: float | None = None, absent: bool = False) -> None:
+    def failed(self, *, silent_for: float | None = None, absent: bool = False, began: float = float("inf")) -> None:
         """Take note that it did not.
 
         Args:
+            began: the time of the request: one from before the probe tells nothing of how the agent is now.
             silent_for: the seconds waited in vain; None: it failed in another way.
             absent: nobody was there, and that showed at once.
         """
@@ -97,7 +99,7 @@ class Breaker:
         self._in_a_row += 1
         self._silence = max(self._silence, float("inf") if silent_for is None else silent_for)
         if self._open and self._probing:
-            if not shown:
+            if not shown or not self._is_probe(began):
                 return
             self._probing = False
             self._rest = SHORT_REST if absent else max(REST, min(self._rest * 2.0, LONGEST_REST))
@@ -106,6 +108,9 @@ class Breaker:
             self._open = True
             self._rest = SHORT_REST if absent else REST
             self._next_probe = self._clock() + self._wait()
+
+    def _is_probe(self, began: float) -> bool:
+        return self._probing and began >= self._probe_began
 
     def _may_probe(self, seconds: float) -> bool:
         """Say whether to wait so long shows if the agent is still silent; one that failed otherwise shows it at once."""

@@ -130,6 +130,11 @@ class Outcome:
         return tuple((p.part.primary.name, p.hindrance.value) for p in fallen if p.hindrance is not None)
 
     @property
+    def acted(self) -> bool:
+        """Whether an agent was called whose work must not be done again."""
+        return any(run.attempts and not run.agent.idempotent for run in self.runs)
+
+    @property
     def answered(self) -> bool:
         """Whether any agent answered."""
         return any(part.answer is not None for part in self.parts)

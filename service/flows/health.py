@@ -4,6 +4,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
 
 from service.catalog.model import Agent
 from service.errors import ErrorCode
@@ -17,6 +18,7 @@ RETRY_SHARE, RETRIES_SAVED, RETRIES_PER_SECOND = 0.2, 10.0, 1.0
 HEDGE_SHARE, HEDGES_SAVED = 0.05, 5.0
 HEDGE_QUANTILE, HEDGE_LEAST = 0.95, 20  # answers that must have been seen before a quantile means something
 REMEMBERED = 100  # answers
+LATELY = 30.0  # seconds: what answers took before says nothing of how fast an agent is now
 AT_ONCE = 0.1  # seconds
 REPLICA_REST = 5.0  # seconds that an address is passed over after a failure
 LONGEST_RETRY_AFTER = 60.0  # seconds; who asks for more is tried again then
@@ -33,6 +35,7 @@ class AgentHealth:
         self._next_url = 0
         self._resting: dict[str, float] = {}
         self._answered: deque[float] = deque(maxlen=REMEMBERED)
+        self._answered_at: deque[float] = deque(maxlen=REMEMBERED)
         self._left_alone_until = 0.0
         self.breaker = Breaker(clock=clock)
         self.retries = Allowance(share=RETRY_SHARE, most=RETRIES_SAVED, start=RETRIES_SAVED, per_second=RETRIES_PER_SECOND, clock=clock)
@@ -43,8 +46,9 @@ class AgentHealth:
 
     @property
     def fastest(self) -> float:
-        """The least seconds in which it has answered lately; 0 when nothing is known."""
-        return min(self._answered, default=0.0)
+        """The least seconds in which it has answered lately; 0 when nothing is known: who has less time than that is not sent to it."""
+        since = self._clock() - LATELY
+        return min((seconds for seconds, at in zip(self._answered, self._answered_at, strict=True) if at >= since), default=0.0)
 
     @property
     def left_alone_for(self) -> float:
@@ -69,19 +73,24 @@ class AgentHealth:
     def answered(self, seconds: float) -> None:
         """Take note of an answer that can be used."""
         self._answered.append(seconds)
-        self._note(self.breaker.succeeded)
+        self._answered_at.append(self._clock())
+        self._note(lambda: self.breaker.succeeded(began=self._clock() - seconds))
 
     def failed(self, url: str, failure: AgentFailure, waited: float) -> None:
         """Take note of a failure: some speak of the agent's health, others of the request."""
+        began, counted = self._clock() - waited, self.left_alone_for > 0.0
         if failure.retry_after is not None:
             self._left_alone_until = max(self._left_alone_until, self._clock() + min(failure.retry_after, LONGEST_RETRY_AFTER))
         if failure.code is ErrorCode.AGENT_ERROR and not failure.recoverable:
-            self._note(self.breaker.succeeded)  # it refused in good order
+            self._note(lambda: self.breaker.succeeded(began=began))  # it refused in good order
             return
+        if failure.retry_after is not None and counted:
+            return  # several were told at once to wait: that is one failure, and all of them come again
         self._resting[url] = self._clock() + REPLICA_REST
         silent_for = waited if failure.code is ErrorCode.AGENT_TIMEOUT else None
-        absent = failure.unavailable and not failure.may_have_run and waited < AT_ONCE
-        self._note(lambda: self.breaker.failed(silent_for=silent_for, absent=absent))
+        nobody = not failure.may_have_run or failure.status == HTTPStatus.SERVICE_UNAVAILABLE  # as a proxy says it
+        absent = failure.unavailable and nobody and waited < AT_ONCE
+        self._note(lambda: self.breaker.failed(silent_for=silent_for, absent=absent, began=began))
 
     def _note(self, change: Callable[[], None]) -> None:
         """Change the breaker, and log when it opens or closes."""

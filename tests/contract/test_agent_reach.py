@@ -144,18 +144,19 @@ async def test_silence_speaks_of_the_agent_only_when_it_had_its_time(tongue: Ton
     ("answer", "may_have_run"),
     [
         (None, False),
-        (saying(http(b"{}", "503 Service Unavailable")), False),
+        (saying(http(b"{}", "503 Service Unavailable")), True),
+        (saying(http(b"{}", "503 Service Unavailable\r\nRetry-After: 1")), False),
         (saying(http(b"{}", "429 Too Many Requests")), False),
         (saying(http(b"{}", "500 Internal Server Error")), True),
         (saying(b"HTTP/1.1 200 OK\r\n", close=True), True),
         (hanging, True),
     ],
-    ids=["refused", "503", "429", "500", "cut", "hangs"],
+    ids=["refused", "503", "503, come later", "429", "500", "cut", "hangs"],
 )
 async def test_a_failure_says_whether_the_work_may_have_been_started(
     tongue: Tongue, client: Client, answer: Answer | None, may_have_run: bool
 ) -> None:
-    """What was refused before it began is safe to repeat for every agent."""
+    """What was refused before it began is safe to repeat for every agent. A proxy says 503 of an agent that has died at its work, too."""
     if answer is None:
         failure = failed(await send(client, agent_at(await free_port())))
     else:

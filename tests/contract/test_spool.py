@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from uuid import UUID
 
@@ -121,7 +121,7 @@ async def test_beyond_its_bound_the_store_is_unavailable(tmp_path: Path) -> None
 
 def made_by_a_newer_version(file: Path) -> None:
     """Mark a database as one whose schema this version does not know."""
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
 
 
@@ -134,6 +134,39 @@ async def test_an_empty_spool_of_a_newer_version_is_made_anew(tmp_path: Path) ->
     async with spooling(NOBODY, tmp_path) as store:
         kept = await store.commit(a_receipt())
         assert await store.by_decision("acme", kept.decision_id) == kept
+
+
+async def test_several_processes_that_start_make_one_spool_of_it(tmp_path: Path) -> None:
+    """Whoever comes first; each of them then finds what the others keep."""
+    async with spooling(NOBODY, tmp_path):
+        pass
+    made_by_a_newer_version(tmp_path / "spool.db")
+    stores = [SpooledStore(SqlStore(NOBODY), SqlStore(f"sqlite:///{tmp_path}/spool.db"), most=100) for _ in range(6)]
+
+    await asyncio.gather(*(store.open() for store in stores))
+    try:
+        kept = [await store.commit(a_receipt()) for store in stores]
+        found = [await store.by_decision("acme", receipt.decision_id) for store in stores for receipt in kept]
+    finally:
+        await asyncio.gather(*(store.close() for store in stores))
+
+    assert found == kept * len(stores)
+
+
+async def test_a_spool_that_a_newer_version_uses_is_left_alone(tmp_path: Path) -> None:
+    """Such as by a command of an older version in the folder of a service that runs."""
+    async with spooling(NOBODY, tmp_path):
+        pass
+    made_by_a_newer_version(tmp_path / "spool.db")
+    before = (tmp_path / "spool.db").stat().st_ino
+    with closing(sqlite3.connect(tmp_path / "spool.db")) as used:
+        used.execute("SELECT count(*) FROM decision").fetchone()
+
+        with pytest.raises(ConfigurationError):
+            async with spooling(NOBODY, tmp_path):
+                pass
+
+    assert (tmp_path / "spool.db").stat().st_ino == before
 
 
 async def test_a_spool_of_a_newer_version_that_holds_something_is_kept(tmp_path: Path) -> None:
@@ -255,6 +288,28 @@ async def test_feedback_that_comes_during_the_hand_over_is_not_lost(tmp_path: Pa
 
     assert kept is not None
     assert kept.signal.user_satisfaction == 5.0
+
+
+async def test_of_what_was_told_of_an_answer_the_later_stays(tmp_path: Path) -> None:
+    """A commit that was given up came to pass all the same: the decision is in both, and two replicas were told of it."""
+    main, spool = SqlStore(f"sqlite:///{tmp_path}/main.db"), SqlStore(f"sqlite:///{tmp_path}/spool.db")
+    await main.open()
+    await spool.open()
+    both = a_receipt()
+    await main.commit(both)
+    await spool.commit(both)
+    await spool.add_feedback("acme", Feedback(decision_id=both.decision_id, user_satisfaction=2.0, answer_quality=0.5))
+    await main.add_feedback("acme", Feedback(decision_id=both.decision_id, user_satisfaction=5.0))
+    store = SpooledStore(main, spool, most=10)
+    await store.open()
+    try:
+        await drained(store)
+        kept = await main.by_decision("acme", both.decision_id)
+    finally:
+        await store.close()
+
+    assert kept is not None
+    assert (kept.signal.user_satisfaction, kept.signal.answer_quality) == (5.0, 0.5)
 
 
 async def test_one_row_that_the_database_refuses_holds_no_other(tmp_path: Path) -> None:

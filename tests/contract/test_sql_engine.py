@@ -70,3 +70,15 @@ def test_options_of_the_address_are_kept(postgres: str) -> None:
         assert shown(connection, "search_path", *LIMITS) == ("mine", "3s", "4s")
         assert connection.connection.driver_connection.info.get_parameters()["connect_timeout"] == "9"  # type: ignore[union-attr]
     engine.dispose()
+
+
+def test_a_pooler_that_is_gone_is_an_error_of_the_database(postgres: str) -> None:
+    """Also at the beginning of a transaction: a store that meets it goes on with its spool."""
+    with pooler(postgres) as between:
+        engine = connect(normalise(f"{between}/{make_url(new_database(postgres)).database}"), 3.0)
+        connection = engine.connect()
+
+    with pytest.raises(sa.exc.OperationalError):
+        connection.execute(sa.text("SELECT 1"))
+    connection.close()
+    engine.dispose()

@@ -282,6 +282,28 @@ async def test_a_stream_that_ends_in_a_problem_counts_as_one(world: World) -> No
     }
 
 
+async def test_a_stream_that_waits_for_an_equal_request_is_not_silent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins after a while without an event, so that no proxy takes it for dead; what comes of the request is its end."""
+    monkeypatch.setattr(stream, "KEEP_ALIVE", 0.1)
+    world.agents = agents = PacedAgents("causal_impact")
+    question = body(QUESTION)
+    async with serving(world) as client:
+        first = asyncio.create_task(client.post("/orchestrate", json=question))
+        await eventually(lambda: agents.sent)
+        heard: list[str] = []
+        async with client.stream("POST", "/orchestrate/stream", json=question) as response:
+            async for name, _ in events(response.aiter_lines()):
+                heard.append(name)
+                if len(heard) == 2:
+                    agents.go.set()
+        answered = await first
+
+    assert (response.status_code, answered.status_code) == (200, 200)
+    assert set(heard[:-1]) == {"comment"}
+    assert heard[-1] == "output"
+    assert len(agents.sent) == 1
+
+
 async def test_who_leaves_while_the_answer_is_stored_is_no_failed_commit(world: World) -> None:
     """It is stored all the same; the objective of commits counts what broke, not who left."""
     storing, go = asyncio.Event(), asyncio.Event()

@@ -319,3 +319,21 @@ async def test_whatever_the_status_a_run_holds_a_handoff_or_a_failure(status: Ha
     run = await caller(scripted(status))(CATALOG.agent["causal_impact"], some_work(3_600.0))
 
     assert (run.handoff is None) is not (run.failure is None)
+
+
+async def test_who_is_told_to_wait_by_the_crowd_is_answered_after_it() -> None:
+    """Six of nine at once get 429 with `Retry-After`; nobody finds the breaker open when the time has come, and nobody is sent before."""
+    full = replace(down(ErrorCode.AGENT_UNAVAILABLE, recoverable=True), retry_after=0.3)
+    sent: list[float] = []
+
+    async def answer(agent: Agent, dispatch: AgentDispatch, attempt: int) -> AgentHandoff | AgentFailure:
+        sent.append(time.monotonic())
+        await asyncio.sleep(0.05)
+        return full if attempt <= 6 else handoff_for(agent, dispatch)
+
+    agent = an_agent(CATALOG, max_concurrent=6, max_retries=2)
+    call = calling(Client(answer))
+    runs = await asyncio.gather(*(call(agent, some_work(5.0)) for _ in range(9)))
+
+    assert [run.failure for run in runs] == [None] * 9
+    assert min(sent[6:]) - sent[0] >= 0.3

@@ -126,6 +126,20 @@ def test_a_straggler_that_succeeds_closes_a_silent_agents_breaker_only(breaker: 
     assert (silent.state, breaker.state) == (CLOSED, OPEN)
 
 
+def test_a_straggler_takes_nothing_from_the_probe(breaker: Breaker, clock: Clock) -> None:
+    """A request from before the probe says nothing of how the agent is now, whichever way it ends; the probe's answer counts."""
+    break_it(breaker)
+    clock.now += REST * 1.2 + 0.01
+    assert breaker.enter(ANY_TIME)
+
+    breaker.failed(began=clock.now - 4.0)
+    breaker.succeeded(began=clock.now - 4.0)
+    between = breaker.state
+    breaker.succeeded(began=clock.now)
+
+    assert (between, breaker.state) == (HALF_OPEN, CLOSED)
+
+
 def test_stragglers_do_not_lengthen_the_rest(breaker: Breaker, clock: Clock) -> None:
     """Thirty requests that were under way when it opened fail too; the first probe comes no later for that."""
     break_it(breaker)

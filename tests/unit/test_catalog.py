@@ -350,3 +350,23 @@ def test_the_documented_catalogue_can_be_loaded(tmp_path: Path) -> None:
         (tmp_path / file).write_text(text, encoding="utf-8")
 
     assert list(load_catalog(tmp_path).intent) == ["invoices", "reminders"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("default_agent: explainer", "default_agent: model_trainer"),
+        (
+            "3: {timeout_ms: 60000, max_retries: 2, fallback: health_score}",
+            "3: {timeout_ms: 60000, max_retries: 2, fallback: model_trainer}",
+        ),
+        ("  - name: drift_monitor\n", "  - name: drift_monitor\n    fallback: model_trainer\n"),
+    ],
+    ids=["default agent", "a tier's fallback", "an agent's fallback"],
+)
+def test_nobody_falls_back_on_an_agent_that_acts(folder: Path, before: str, after: str) -> None:
+    """The user has agreed to another one's work, and that may have been done already."""
+    replace(folder, AGENTS, before, after)
+
+    with pytest.raises(ConfigurationError, match="'model_trainer' has idempotent: false"):
+        load_catalog(folder)

@@ -8,7 +8,7 @@ from pydantic import AnyHttpUrl
 from service.catalog.model import Agent
 from service.errors import ErrorCode
 from service.flows.breaker import IN_A_ROW, SHORT_REST, BreakerState
-from service.flows.health import HEDGE_LEAST, LONGEST_RETRY_AFTER, REPLICA_REST, AgentHealth, Health
+from service.flows.health import HEDGE_LEAST, LATELY, LONGEST_RETRY_AFTER, REPLICA_REST, AgentHealth, Health
 from service.flows.slots import Slots
 from service.ports import AgentFailure
 from tests.fakes import down
@@ -165,3 +165,42 @@ def test_a_breaker_that_opens_or_closes_is_in_the_log(caplog: pytest.LogCaptureF
         ("breaker_opened", "gap_analyzer"),
         ("breaker_closed", "gap_analyzer"),
     ]
+
+
+def test_several_that_are_told_at_once_to_wait_are_one_failure(clock: Clock) -> None:
+    """All of them come again; one that is told so time after time still opens the breaker."""
+    health = AgentHealth(at(A), clock=clock)
+    full = replace(down(ErrorCode.AGENT_UNAVAILABLE, recoverable=True), retry_after=1.0)
+
+    for _ in range(3 * IN_A_ROW):
+        health.failed(A, full, 0.2)
+    first = health.breaker.state
+    for _ in range(IN_A_ROW):
+        clock.now += 1.5
+        health.failed(A, full, 0.2)
+
+    assert (first, health.breaker.state) == (BreakerState.CLOSED, BreakerState.OPEN)
+
+
+def test_how_fast_an_agent_was_long_ago_keeps_nobody_from_it(clock: Clock) -> None:
+    """A cold start takes its time once."""
+    health = AgentHealth(at(A), clock=clock)
+    health.answered(10.0)
+
+    known = health.fastest
+    clock.now += LATELY + 1.0
+
+    assert (known, health.fastest) == (10.0, 0.0)
+
+
+@pytest.mark.parametrize(("status", "soon"), [(503, True), (502, False)])
+def test_a_proxy_that_has_nobody_behind_it_is_tried_again_soon(clock: Clock, status: int, soon: bool) -> None:
+    """Though nobody knows whether it had somebody when it took the work."""
+    health = AgentHealth(at(A), clock=clock)
+    said = replace(down(ErrorCode.AGENT_UNAVAILABLE, recoverable=True), may_have_run=True, status=status)
+    for _ in range(IN_A_ROW):
+        health.failed(A, said, 0.01)
+
+    clock.now += SHORT_REST * 1.2 + 0.01
+
+    assert health.breaker.allows(60.0) is soon

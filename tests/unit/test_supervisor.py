@@ -211,6 +211,6 @@ async def test_programs_are_stopped_and_waited_for() -> None:
     running, ended = await a_child("import time; time.sleep(60)"), await a_child("pass")
     await ended.wait()
 
-    await _stop([running, ended])
+    await _stop([running, ended], 20.0)
 
     assert (running.returncode, ended.returncode) == (-15, 0)

@@ -84,3 +84,20 @@ def test_a_worker_that_cannot_be_replaced_does_not_end_the_others(monkeypatch: p
     assert watchers.processes[0].is_ready()
     for one in watchers.processes:
         one.kill()
+
+
+@pytest.mark.usefixtures("_own_signals")
+def test_nobody_is_replaced_once_all_are_told_to_end() -> None:
+    """A worker that has ended already stays so."""
+    config = uvicorn.Config("nothing:app", timeout_worker_healthcheck=PATIENCE)
+    watchers, worker = Watchers(config, sockets=[]), Dying(config, [])
+    worker.start()
+    watchers.processes.append(worker)
+    worker.kill()
+    worker.join()
+
+    watchers.should_exit.set()
+    watchers.keep_subprocess_alive()
+
+    assert watchers.processes == [worker]
+    assert not watchers.cannot_start
