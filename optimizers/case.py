@@ -13,7 +13,7 @@ from optimizers.job import SEED, require_apart, require_known
 from optimizers.observations import COLUMNS, Observed, observe
 from optimizers.order import Order
 from optimizers.scrub import Scrubber
-from optimizers.snapshot import DATASET, TRAIN, VALIDATION, Snapshot, build_snapshot, read_fitted_on
+from optimizers.snapshot import DATASET, TRAIN, VALIDATION, Snapshot, build_snapshot, keys_of, read_fitted_on
 from optimizers.student import Fit, fit
 from optimizers.trial import Trial, golden_trial, logged_trial
 from service.adapters.mlflow_artifacts import artifact
@@ -106,7 +106,7 @@ def open_case(order: Order, catalog: Catalog, progress: Progress) -> Case:
     received = list(observe(log.received(since=order.since), scrub, received=True))
     seen |= _keys_of(received)
     logged = observe(log.batches(since=order.since, columns=COLUMNS), scrub)
-    dataset = build_snapshot([*logged, *received], labelled, {row.key for row in golden}, scrub)
+    dataset = build_snapshot([*logged, *received], labelled, keys_of(row.text for row in golden), scrub)
     serves = {intent.name: intent.primary_agent for intent in catalog.intents}
     return Case(order, catalog, registry, champion, labelled, golden, dataset, seen, serves)
 

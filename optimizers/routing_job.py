@@ -13,6 +13,7 @@ from optimizers.advance import begin_trying, pending_steps
 from optimizers.case import Case, Progress, open_case
 from optimizers.counterfactual import estimate_challenger
 from optimizers.court import Comparison, judge_integrity, judge_off_policy, judge_test, rule
+from optimizers.dataset import Row
 from optimizers.evaluate import Figure
 from optimizers.hearing import report_of
 from optimizers.job import Made, register
@@ -138,9 +139,13 @@ def hear(
     if verdict.ruling is Ruling.WAIT:
         begin_trying(case.registry, challenger.number, verdict.findings, order.rules)
     if verdict.ruling is Ruling.PROMOTE:
-        case.registry.promote(challenger.number, over=case.champion.number)
-        remember(order.mlflow_uri, challenger)
+        _promote(case, challenger)
     return Hearing(case.champion.number, challenger, dataset, figures, verdict, report_of(case.registry, challenger.number))
+
+
+def _promote(case: Case, challenger: RegisteredVersion) -> None:
+    case.registry.promote(challenger.number, over=case.champion.number)
+    remember(case.order.mlflow_uri, challenger)
 
 
 def _heard_already(case: Case) -> Hearing | None:
@@ -156,7 +161,9 @@ def _heard_already(case: Case) -> Hearing | None:
         return None  # not for what was found: another was being tried, and it was to be tried again
     if verdict.ruling is Ruling.WAIT and (tried is None or tried.number != version.number):
         return None  # it waits for evidence that nobody collects any more
-    if verdict.ruling is Ruling.PROMOTE:
+    if verdict.ruling is Ruling.PROMOTE and not case.registry.was_promoted(version.number):
+        _promote(case, version)  # the run that ruled so was cut off before it
+    elif verdict.ruling is Ruling.PROMOTE:
         left = f"It was champion and was left since. To make it champion all the same: pointsman routers promote {version.number}."
         verdict = verdict.model_copy(update={"ruling": Ruling.REJECT, "reason": left})
     report = report_of(case.registry, version.number)
@@ -181,7 +188,7 @@ def _compare(case: Case, fitted: Fit, challenger: Routing) -> Comparison | None:
     encodings = encoder.encode_many(list(trial.texts))
     held_out = fitted.choices_without_own()
     chosen = [
-        challenger.serves.get(held_out[text], "") if text in held_out else choice
+        _without_own(challenger.serves, held_out, text, choice)
         for text, choice in zip(trial.texts, challenger.choices(encodings), strict=True)
     ]
     return hold(trial, old.choices(encodings), chosen)
@@ -203,10 +210,15 @@ def _look_back(case: Case, fitted: Fit, challenger: Routing) -> OffPolicy | None
     held_out, choices = fitted.choices_without_own(), challenger.choices(encodings)
 
     def chosen(place: int) -> str:
-        text = texts[place]
-        return challenger.serves.get(held_out[text], "") if text in held_out else choices[unique[text]]
+        return _without_own(challenger.serves, held_out, texts[place], choices[unique[texts[place]]])
 
     return estimate_challenger(observations, challenger.serves, [readings[unique[text]] for text in texts], chosen)
+
+
+def _without_own(serves: Mapping[str, str], held_out: Mapping[str, str], text: str, choice: str) -> str:
+    """Return the agent for a text: where it was fitted on, in whatever spelling, the one without that; else the choice."""
+    own = held_out.get(Row(text, "").key)
+    return choice if own is None else serves.get(own, "")
 
 
 def _tried_already(case: Case, challenger: RegisteredVersion) -> str | None:

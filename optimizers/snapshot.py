@@ -116,6 +116,13 @@ def read_fitted_on(folder: Path) -> tuple[list[Row], frozenset[str]]:
     return labelled, frozenset(Row(text, "").key for text in pc.unique(fitted_on["text"]).to_pylist())
 
 
+def keys_of(texts: Iterable[str]) -> frozenset[str]:
+    """Return the keys (`Row.key`) of texts as they are, and as the log shows them: without personal data."""
+    plain = list(texts)
+    clean = Scrubber().each(plain, [()] * len(plain))
+    return frozenset(Row(text, "").key for text in (*plain, *clean))
+
+
 def build_snapshot(observed: Iterable[Observed], labelled: Sequence[Row], held_back: Collection[str], scrub: Scrubber) -> Snapshot:
     """Join what was observed into a dataset.
 
@@ -132,7 +139,7 @@ def build_snapshot(observed: Iterable[Observed], labelled: Sequence[Row], held_b
         tables.append(batch.rows)
     table = pa.Table.from_batches(tables, schema=SCHEMA).sort_by("at")
     keys, numbers = _keys(table["text"])
-    told = {row.key for row in labelled}
+    told = keys_of(row.text for row in labelled)
     reasons = (
         np.array([1 if key in held_back else 2 if key in told else 0 for key in keys], np.int8)[numbers] if keys else np.zeros(0, np.int8)
     )

@@ -153,11 +153,11 @@ class Fit:
         return list(folds) if len(folds) <= PARTS else _parts(folds, seed=1)
 
     def choices_without_own(self) -> dict[str, str]:
-        """Return the likeliest label of each held-out row's text by the fit without the rows that were held out with it."""
+        """Return the likeliest label of each held-out row, by its `key`, by the fit without the rows that were held out with it."""
         if not self.folds:
             return {}
         probabilities, _ = self.student.calibrate(self.held_out)
-        return {row.text: self.student.labels[best] for row, best in zip(self.rows, probabilities.argmax(axis=1), strict=True)}
+        return {row.key: self.student.labels[best] for row, best in zip(self.rows, probabilities.argmax(axis=1), strict=True)}
 
     def without(self, fold: Indices) -> Student:
         """Return the student as it would be if these rows had not been there."""

@@ -141,17 +141,20 @@ class Pipeline:
 
         Raises:
             IdempotencyConflict: the query id was used with another body.
-            Saturated: there is no room for it; nothing was started and nothing is stored.
+            Saturated: there is no room for it, or its time went by behind an equal one; nothing was started and nothing is stored.
             StoreUnavailable: the answer could not be made durable.
         """
-        started, limit = time.monotonic(), _limit(request)
+        started, limit, waited = time.monotonic(), _limit(request), False
         key, body_hash = (caller.tenant, request.parsed_query.query_id), hash_request(request)
         while (first := self._under_way.get(key)) is not None:
             _require_same(first.body_hash, body_hash, key[1])
             await first.end()
+            waited = True
         self._under_way[key] = first = UnderWay(body_hash, started, limit)
         try:
             stored = await self._store.by_query(*key)
+            if stored is None and waited and limit.left <= 0.0:
+                raise Saturated("The time for this went by behind an equal request, which was not answered. Try again in a second.")
             answered = await self._run(request, caller, correlation_id, tell, first) if stored is None else Answered(stored, replayed=True)
             _require_same(answered.receipt.request_hash, body_hash, key[1])
             return answered

@@ -19,7 +19,7 @@ from service.contracts.model import Contract
 from service.errors import PointsmanError, StoreUnavailable
 
 log = logging.getLogger(__name__)
-REFRESH_SECONDS = 5.0
+REFRESH_SECONDS = 3.0
 SOONEST_SECONDS = 1.0  # between two readings for the sake of unknown keys: whoever sends many must not have the database read as often
 UNREAD = "The API keys cannot be read: the database has not answered since the service started, and there is no note of them."
 

@@ -187,7 +187,7 @@ class MlflowRegistry:
         if not found:
             raise ConfigurationError(f"There is no router version {number}. See: pointsman routers list")
 
-    def rollback(self, left: str, reason: str) -> tuple[str, str]:
+    def rollback(self, left: str, reason: str, *, only: str | None = None) -> tuple[str, str]:
         """Make the version under `previous` champion again; return the number that served and the one that serves now.
 
         Nobody goes back to a version that was itself left: two who go back at once would take turns.
@@ -195,9 +195,10 @@ class MlflowRegistry:
         Args:
             left: the ruling on the version that is left, of `LEFT`.
             reason: the sentence that says why.
+            only: the version that is to be left; None: whichever is champion.
 
         Raises:
-            NoWayBack: there is no previous version, or it was left itself.
+            NoWayBack: there is no previous version, it was left itself, or another version than `only` is champion by now.
             ConfigurationError: it is damaged or cannot be fetched, or the registry cannot be used. Nothing was changed.
         """
         if not may_exist(self.uri):
@@ -212,6 +213,8 @@ class MlflowRegistry:
         if len(set(found)) < 2:
             raise NoWayBack("There is no earlier champion to go back to. See: pointsman routers list")
         champion, previous = found
+        if only not in (None, champion):
+            raise NoWayBack(f"Version {champion} is champion by now, not {only}. Nothing was changed.")
         if self.ruling(previous) in LEFT:
             raise NoWayBack(
                 f"Version {champion} serves in place of version {previous}, which was left ({self.ruling(previous)}). "
@@ -275,6 +278,13 @@ class MlflowRegistry:
                 found.append(client.get_model_version(MODEL, aliases[CHAMPION]))
         at = found[0].tags.get(PROMOTED) if found else None
         return (str(aliases[CHAMPION]), str(aliases[PREVIOUS]), datetime.fromisoformat(at)) if at is not None else None
+
+    def was_promoted(self, number: str) -> bool:
+        """Say whether a version ever became champion."""
+        client = self._client()
+        with readable(self.uri) as found:
+            found.append(client.get_model_version(MODEL, number))
+        return bool(found) and PROMOTED in found[0].tags
 
     @writes
     def rule(self, number: str, ruling: str, reason: str) -> None:

@@ -3,9 +3,10 @@
 Errors, fallbacks and reward are compared at every look, with bounds that hold at all of them (`service/routing/arms.py`).
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from service.adapters.mlflow_registry import LEFT, TAKEN_BACK, MlflowRegistry
+from service.adapters.mlflow_registry import LEFT, TAKEN_BACK, MlflowRegistry, NoWayBack
 from service.adapters.region_log import RegionLog
 from service.adapters.rollout_log import RolloutLog
 from service.adapters.router_source import CHAMPION_NOTE, recall
@@ -47,8 +48,10 @@ def take_back(registry: MlflowRegistry, log: RolloutLog, margin: float) -> str |
     worse, _ = compare_arms(log.arm(previous, since=at - PROBATION, until=at), log.arm(number, since=at), margin)
     if not worse:
         return None
-    registry.rollback(TAKEN_BACK, f"Taken back after the promotion: {worse}.")
-    return f"champion_taken_back version={number} now={previous}: {worse}"
+    with suppress(NoWayBack):  # somebody was faster
+        registry.rollback(TAKEN_BACK, f"Taken back after the promotion: {worse}.", only=number)
+        return f"champion_taken_back version={number} now={previous}: {worse}"
+    return None
 
 
 def give_back(registry: MlflowRegistry, log: RegionLog) -> str | None:

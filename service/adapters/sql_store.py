@@ -197,13 +197,17 @@ class SqlStore:
         await self._ask(self._writes, _remove, self._require_engine(), kept)
 
     async def ping(self) -> None:
-        """Return when the database would take a commit now; changes nothing and touches no disk. There is nothing to say of it."""
+        """Return when the database would take a commit now; changes nothing. There is nothing to say of it."""
         self._require_room()
         await self._ask(self._writes, _ping, self._require_engine())
 
     def _require_room(self) -> None:
-        if not self.is_remote and self.free < LEAST_FREE:
-            raise StoreUnavailable(f"The disk of the database is full ({self.free:,} bytes are free).")
+        try:
+            free = LEAST_FREE if self.is_remote else self.free
+        except OSError as exc:
+            raise StoreUnavailable("The folder of the database cannot be looked at.") from exc
+        if free < LEAST_FREE:
+            raise StoreUnavailable(f"The disk of the database is full ({free:,} bytes are free).")
 
     def _require_engine(self) -> Engine:
         if self._engine is None:

@@ -77,6 +77,7 @@ async def orchestrate_stream(
 ) -> Response:
     """Answer a question as server-sent events: `decision`, `agent_start`, `agent_end`, `partial`, and at the end `output` or `problem`.
 
+    What goes wrong before the first event is an ordinary problem, unless 15 s have passed: then the stream has begun, and ends with it.
     A client that leaves cancels the work; what had come by then is stored under the `query_id`.
     """
     return await open_stream(lambda tell: services.pipeline.run(question, caller, request_id, tell), request.url.path, request_id)

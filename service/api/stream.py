@@ -132,18 +132,19 @@ async def open_stream(run: Callable[[Tell], Coroutine[Any, Any, Answered]], path
     work.add_done_callback(lambda _: events.put_nowait(None))
     told: tuple[ProgressEvent, ...] = ()
     try:
-        async with asyncio.timeout(KEEP_ALIVE):
+        async with asyncio.timeout(KEEP_ALIVE) as silence:
             first = await events.get()
-        if first is not None:
-            told = (first,)
-        else:
-            work.result()  # raises what the turn has failed with
-            events.put_nowait(None)
     except TimeoutError:
-        pass
+        assert silence.expired()
     except asyncio.CancelledError:
         work.cancel()
         raise
+    else:
+        if first is None:
+            work.result()  # raises what the turn has failed with
+            events.put_nowait(None)
+        else:
+            told = (first,)
     return EventStream(work, events, told, lambda error: describe(error, path, request_id))
 
 

@@ -105,11 +105,6 @@ class CallAgent:
 
     async def _attempt(self, call: _Call, timeout: float, attempt: Attempt) -> Checked:
         """Make one attempt when the agent may be called and there is room; its failure counts no attempt where it was not called."""
-        while (checked := await self._when_there_is_room(call, timeout, attempt)) is None:
-            pass  # while it waited for room, the agent asked not to be called
-        return checked
-
-    async def _when_there_is_room(self, call: _Call, timeout: float, attempt: Attempt) -> Checked | None:
         agent, health, deadline = call.agent, call.health, call.work.deadline
         if deadline.left <= 0.0 or deadline.left < health.fastest:
             return _not_called(agent, ErrorCode.AGENT_TIMEOUT, f"no time was left for {agent.name}", unavailable=False)
@@ -128,8 +123,6 @@ class CallAgent:
                 self._health.slots.hold(agent.priority),
             ):
                 waiting.reschedule(None)
-                if health.left_alone_for > 0.0:
-                    return None
                 if not health.breaker.enter(deadline.within(timeout).left):
                     return _not_called(agent, ErrorCode.AGENT_UNAVAILABLE, f"{agent.name} is not called for now: it kept failing")
                 return await self._send(call, deadline.within(timeout), attempt)

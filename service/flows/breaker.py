@@ -67,7 +67,8 @@ class Breaker:
             return False
         if self._open and self._clock() >= self._next_probe:
             if self._may_probe(seconds):
-                self._probing, self._probe_began = True, self._clock()
+                if not self._probing:  # else the first one is still out, and its answer counts however late it comes
+                    self._probing, self._probe_began = True, self._clock()
                 self._next_probe = self._clock() + self._rest  # should this one never return, another may try
             else:
                 self._next_glance = self._clock() + REST

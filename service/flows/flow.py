@@ -132,7 +132,8 @@ class Outcome:
     @property
     def acted(self) -> bool:
         """Whether an agent was called whose work must not be done again."""
-        return any(run.attempts and not run.agent.idempotent for run in self.runs)
+        called = (run for run in self.runs if run.attempts and not run.agent.idempotent)
+        return any(run.failure is None or run.failure.may_have_run for run in called)
 
     @property
     def answered(self) -> bool:

@@ -18,7 +18,7 @@ RETRY_SHARE, RETRIES_SAVED, RETRIES_PER_SECOND = 0.2, 10.0, 1.0
 HEDGE_SHARE, HEDGES_SAVED = 0.05, 5.0
 HEDGE_QUANTILE, HEDGE_LEAST = 0.95, 20  # answers that must have been seen before a quantile means something
 REMEMBERED = 100  # answers
-LATELY = 30.0  # seconds: what answers took before says nothing of how fast an agent is now
+LATELY = 30.0  # seconds, or three times what an answer took: longer ago says nothing of how fast an agent is now
 AT_ONCE = 0.1  # seconds
 REPLICA_REST = 5.0  # seconds that an address is passed over after a failure
 LONGEST_RETRY_AFTER = 60.0  # seconds; who asks for more is tried again then
@@ -42,13 +42,15 @@ class AgentHealth:
         self.hedges = Allowance(share=HEDGE_SHARE, most=HEDGES_SAVED, start=0.0, clock=clock)
         waiting = WAITING_PER_SLOT * agent.max_concurrent
         self.slots = Slots(agent.max_concurrent, most_waiting=waiting, name=agent.name)
-        self.resting = Slots(waiting, most_waiting=0, name=agent.name)  # of those who wait until it may be called again
+        self.resting = Slots(
+            waiting + agent.max_concurrent, most_waiting=0, name=agent.name
+        )  # of those who wait until it may be called again
 
     @property
     def fastest(self) -> float:
         """The least seconds in which it has answered lately; 0 when nothing is known: who has less time than that is not sent to it."""
-        since = self._clock() - LATELY
-        return min((seconds for seconds, at in zip(self._answered, self._answered_at, strict=True) if at >= since), default=0.0)
+        now, answers = self._clock(), zip(self._answered, self._answered_at, strict=True)
+        return min((seconds for seconds, at in answers if now - at <= max(LATELY, 3.0 * seconds)), default=0.0)
 
     @property
     def left_alone_for(self) -> float:

@@ -311,6 +311,26 @@ async def test_the_callers_time_runs_while_the_store_is_asked(world: World) -> N
     assert world.agents.sent == []  # there was no time left
 
 
+async def test_who_waited_behind_a_failure_until_its_time_was_up_may_try_again(world: World) -> None:
+    """503 and nothing stored: nothing was begun for it."""
+
+    class Stalling(StumblingStore):
+        async def commit(self, receipt: Receipt) -> Receipt:
+            await asyncio.sleep(0.6)
+            return await super().commit(receipt)
+
+    world.store = Stalling(1)
+    question = body() | {"preferences": {"max_latency_ms": 300}}
+    async with world.client() as client:
+        first = asyncio.create_task(orchestrate(client, question))
+        await asyncio.sleep(0.2)
+        second = await orchestrate(client, question)
+        third = await orchestrate(client, question)
+
+    assert [(r.status_code, r.json().get("code")) for r in (await first, second)] == [(503, "store_unavailable"), (503, "saturated")]
+    assert (third.status_code, third.json()["status"]) == (200, "success")
+
+
 async def test_a_route_asked_for_uses_up_no_id(world: World) -> None:
     """`/route` decides anew each time and stores nothing; the id is still free for `/orchestrate`."""
     question = body()

@@ -20,7 +20,7 @@ import pytest
 from optimizers.case import open_case
 from optimizers.order import Order
 from optimizers.ruling import Rules
-from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, VERDICT
+from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, ROLLED_BACK, VERDICT
 from service.adapters.sql_store import SqlStore
 from service.catalog.loader import load_catalog
 from service.contracts.optimization import OptimizationWish
@@ -68,7 +68,11 @@ def test_where_nothing_is_new_nothing_is_fitted(folder: Path) -> None:
     made: dict[str, Any] = json.loads(again.stdout)
     found = [{**finding, "found": "for"} for finding in made["verdict"]["findings"]]
     promoted = {**made["verdict"], "ruling": "promote", "reason": "It is better.", "findings": found}
-    registry(folder).record(made["version"], "rolled_back", {VERDICT: json.dumps(promoted)})
+    champion = str(registry(folder).champion_number())
+    registry(folder).record(made["version"], "promote", {VERDICT: json.dumps(promoted)})
+    cut_off = run(folder, "--signature", "routing", "--json")
+    now = registry(folder).champion_number()
+    registry(folder).rollback(ROLLED_BACK, "Left by hand.")
     left = run(folder, "--signature", "routing", "--json")
     registry(folder).record(made["version"], made["ruling"], {VERDICT: json.dumps(made["verdict"])})
 
@@ -78,6 +82,8 @@ def test_where_nothing_is_new_nothing_is_fitted(folder: Path) -> None:
     assert f"Nothing is new since version {made['version']}" in told.stdout
     assert Path(made["report"]).is_relative_to(folder / "mlruns")
     assert Path(made["report"]).read_text().lower().startswith("<!doctype html>")
+    assert (json.loads(cut_off.stdout)["ruling"], now) == ("promote", made["version"])  # the run before ended before it could
+    assert registry(folder).champion_number() == champion
     assert (json.loads(left.stdout)["ruling"], "left since" in json.loads(left.stdout)["reason"]) == ("reject", True)
 
 

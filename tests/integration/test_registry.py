@@ -12,7 +12,18 @@ from urllib.parse import unquote
 import pytest
 
 from service.adapters.mlflow_client import shown, told
-from service.adapters.mlflow_registry import CHALLENGER, CHAMPION, MODEL, PREVIOUS, ROLLED_BACK, SINCE, VERDICT, MlflowRegistry, NoWayBack
+from service.adapters.mlflow_registry import (
+    CHALLENGER,
+    CHAMPION,
+    MODEL,
+    PREVIOUS,
+    ROLLED_BACK,
+    SINCE,
+    TAKEN_BACK,
+    VERDICT,
+    MlflowRegistry,
+    NoWayBack,
+)
 from service.errors import ConfigurationError
 from signatures.artifact import Manifest, write_version
 
@@ -58,6 +69,21 @@ def test_promotion_and_rollback_move_the_aliases_together(registry: MlflowRegist
     assert promoted == {CHAMPION: "3", PREVIOUS: "1"}
     assert (went_back, back) == (("3", "1"), {CHAMPION: "1", PREVIOUS: "3"})
     assert (left, again) == (ROLLED_BACK, ("3", None))
+
+
+def test_only_the_version_that_was_judged_is_taken_back(registry: MlflowRegistry) -> None:
+    """Another one may have been promoted meanwhile; and who was champion once is known."""
+    registry.promote("2")
+    registry.promote("3")
+    before = aliases(registry)
+
+    with pytest.raises(NoWayBack, match="Version 3 is champion by now, not 2"):
+        registry.rollback(TAKEN_BACK, "Proven worse.", only="2")
+
+    assert aliases(registry) == before
+    assert [registry.was_promoted(number) for number in ("1", "2", "3", "9")] == [True, True, True, False]
+    assert registry.rollback(TAKEN_BACK, "Proven worse.", only="3") == ("3", "2")
+    registry.promote("1")
 
 
 @pytest.mark.parametrize("harm", [shutil.rmtree, lambda folder: (folder / "manifest.json").write_text("{}")], ids=["gone", "altered"])

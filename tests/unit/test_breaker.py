@@ -140,6 +140,36 @@ def test_a_straggler_takes_nothing_from_the_probe(breaker: Breaker, clock: Clock
     assert (between, breaker.state) == (HALF_OPEN, CLOSED)
 
 
+def test_an_agent_slower_than_the_rest_closes_by_its_first_probe(breaker: Breaker, clock: Clock) -> None:
+    """Others may try while it is out; its answer, and theirs, count however late they come."""
+    break_it(breaker)
+    clock.now += REST * 1.2 + 0.01
+    began = clock.now
+    assert breaker.enter(ANY_TIME)
+    for _ in range(3):
+        clock.now += REST + 0.01
+        breaker.enter(ANY_TIME)
+
+    breaker.succeeded(began=began)
+
+    assert breaker.state is CLOSED
+
+
+def test_a_probe_that_hangs_for_longer_than_the_rest_lengthens_it(breaker: Breaker, clock: Clock) -> None:
+    """However many were let in meanwhile."""
+    break_it(breaker)
+    clock.now += REST * 1.2 + 0.01
+    began = clock.now
+    assert breaker.enter(ANY_TIME)
+    clock.now += REST * 2.0
+    breaker.enter(ANY_TIME)
+
+    breaker.failed(began=began, silent_for=REST * 2.0)
+    clock.now += REST * 1.2 + 0.01
+
+    assert breaker.state is OPEN
+
+
 def test_stragglers_do_not_lengthen_the_rest(breaker: Breaker, clock: Clock) -> None:
     """Thirty requests that were under way when it opened fail too; the first probe comes no later for that."""
     break_it(breaker)

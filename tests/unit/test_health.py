@@ -204,3 +204,15 @@ def test_a_proxy_that_has_nobody_behind_it_is_tried_again_soon(clock: Clock, sta
     clock.now += SHORT_REST * 1.2 + 0.01
 
     assert health.breaker.allows(60.0) is soon
+
+
+def test_how_slow_a_slow_agent_is_is_known_for_longer(clock: Clock) -> None:
+    """A training of ten minutes says something for half an hour."""
+    health = AgentHealth(at(A), clock=clock)
+    health.answered(600.0)
+
+    clock.now += 1_799.0
+    known = health.fastest
+    clock.now += 2.0
+
+    assert (known, health.fastest) == (600.0, 0.0)

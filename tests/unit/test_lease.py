@@ -1,17 +1,20 @@
 """Who holds the lease: a process of this machine that is gone holds nobody up, and nobody else is taken for gone."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from optimizers.lease import _place, held, is_gone
-from service.adapters.job_lease import LeaseTaken
+from service.adapters.job_lease import Lease, LeaseLost, LeaseTaken
 from service.adapters.optimization_jobs import OptimizationJobs
+from service.errors import StoreUnavailable
 
 
 @pytest.fixture
@@ -58,3 +61,38 @@ def test_this_process_is_not_gone(jobs: OptimizationJobs) -> None:
     """As it is written down."""
     assert not is_gone(f"`optimize` on {_place()} (process {os.getpid()})")
     assert is_gone(f"`optimize` on {_place()} (process 999999999)")
+
+
+class Stumbling(OptimizationJobs):
+    """Jobs whose lease cannot be renewed."""
+
+    error: Exception = LeaseLost("It has ended.")
+
+    def renew(self, lease: Lease) -> None:
+        """Raise."""
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [LeaseLost("It has ended."), StoreUnavailable("The database is away.")], ids=["taken", "away"])
+def test_a_job_that_has_lost_its_lease_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Before it could promote what another one works on: at once, or when it has been away for as long as a lease."""
+    monkeypatch.setattr("optimizers.lease.LEASE_SECONDS", 0.05)
+    lost = threading.Event()
+    with Stumbling(f"sqlite:///{tmp_path}/store.db") as jobs:
+        jobs.error = error
+
+        with held(jobs, "optimize", every=0.01, lost=lost.set):
+            assert lost.wait(10)
+
+
+def test_a_job_that_has_lost_its_lease_ends(tmp_path: Path) -> None:
+    """As by SIGTERM, with a sentence."""
+    code = (
+        "import time; from optimizers.lease import held; from tests.unit.test_lease import Stumbling\n"
+        f"with Stumbling('sqlite:///{tmp_path}/store.db') as jobs, held(jobs, 'optimize', every=0.01): time.sleep(60)"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", code], check=False, timeout=60, capture_output=True, text=True)
+
+    assert ended.returncode == -signal.SIGTERM
+    assert "The lease on this job is lost" in ended.stderr

@@ -16,7 +16,7 @@ from optimizers.dataset import Row
 from optimizers.label_model import FAILED, NONE, SUCCEEDED
 from optimizers.observations import observe, outcome_of, session_key, why_not
 from optimizers.scrub import Scrubber
-from optimizers.snapshot import SPLITS, TEST, TRAIN, VALIDATION, Snapshot, assign, build_snapshot
+from optimizers.snapshot import SPLITS, TEST, TRAIN, VALIDATION, Snapshot, assign, build_snapshot, keys_of
 from optimizers.trial import logged_trial
 from service.adapters.signal_log import schema
 
@@ -220,3 +220,13 @@ def test_what_was_received_is_learned_from_and_is_no_evidence() -> None:
     assert (made.observations.num_rows, made.witnessed.num_rows) == (94, 4)
     assert trial.weight.tolist() == [2.0, 2.0]
     assert set(made.witnessed["propensity"].to_pylist()) == {1.0}
+
+
+def test_a_golden_request_with_personal_data_is_held_back_too() -> None:
+    """The log shows it scrubbed, and so does the dataset; labelled requests likewise."""
+    golden, told = "forward this to anna@example.com please", Row("Ask Dr. Bianchi about drift", "drift_check")
+
+    made = build({"query": golden}, {"query": told.text, "session_id": "s-2"}, labelled=(told,), golden=keys_of([golden]))
+
+    assert made.left_out == {"a golden request": 1, "labelled already": 1}
+    assert made.observations.num_rows == 0

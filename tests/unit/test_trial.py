@@ -8,6 +8,7 @@ from optimizers.dataset import Row
 from optimizers.label_model import FAILED, NONE, SUCCEEDED
 from optimizers.observations import SCHEMA
 from optimizers.paired import compare
+from optimizers.routing_job import _without_own
 from optimizers.trial import MOST_WEIGHT, golden_trial, hold, logged_trial
 
 SERVES = {"gap_analysis": "gap_analyzer", "drift_check": "drift_monitor"}
@@ -109,3 +110,12 @@ def test_weighted_tests_err_on_the_champions_side() -> None:
         found += compare(champion, challenger, np.where(kind[known] == 0, 10.0, 1.0)).p_better <= 0.025
 
     assert found <= 0.025 * 2_000
+
+
+def test_a_text_that_was_fitted_on_in_another_spelling_is_read_without_it() -> None:
+    """Or the fit would judge what it was told."""
+    held_out = {Row("Restart the mail server", "").key: "restart"}
+
+    read = [_without_own({"restart": "operator"}, held_out, text, "fitted") for text in ("restart the  MAIL server", "restart it")]
+
+    assert read == ["operator", "fitted"]
