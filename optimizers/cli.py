@@ -51,7 +51,7 @@ out, err = terminal(), terminal(stderr=True)
         "`optimize --bootstrap --seed-set FOLDER --golden FILE`: from other data",
         "`optimize --signature routing`: a better one, from the log",
         "`optimize --signature routing --rules FILE`: with other rules of the court",
-        "`optimize --signature routing --lm openai/gpt-5-mini --dry-run`: what a search for better prompts would cost",
+        "`optimize --signature routing --lm openai/gpt-4.1-mini --dry-run`: what a search for better prompts would cost",
         "`optimize --pending`: what was asked for by `POST /optimizations`",
     ),
 )
@@ -104,7 +104,7 @@ def optimize(
     except ConfigurationError as exc:
         raise _exit(str(exc)) from exc
     if lm is not None and not lm.strip():
-        raise _exit("--lm names no LM. Say one, such as openai/gpt-5-mini, or leave it out.")
+        raise _exit("--lm names no LM. Say one, such as openai/gpt-4.1-mini, or leave it out.")
     if budget_usd is not None and not math.isfinite(budget_usd):
         raise _exit("--budget-usd is no amount. Leave it out where nothing is to be spared.")
     if lm is not None:
@@ -136,7 +136,7 @@ def optimize(
         else:
             raise _exit(
                 "--dry-run says what an LM would be asked. The student asks nobody. Name an LM, which needs no key for this: "
-                "--lm openai/gpt-5-mini"
+                "--lm openai/gpt-4.1-mini"
             )
         return
     if if_missing and (champion := find_champion(settings.mlflow_uri)) is not None:

@@ -65,7 +65,7 @@ def _require_keys(models: list[str]) -> None:
         try:
             litellm.get_llm_provider(model)
         except BadRequestError as exc:
-            example = "such as openai/gpt-5-mini"
+            example = "such as openai/gpt-4.1-mini"
             raise ConfigurationError(
                 f"No provider is known for the LM {model!r}. Name it as LiteLLM does: PROVIDER/MODEL, {example}."
             ) from exc

@@ -56,7 +56,9 @@ class Settings(BaseSettings):
         le=1.0,
         description="By how much a new champion must be proven worse than the one before it to be taken back; 1: never.",
     )
-    lm: str | None = Field(None, description="LM for the third rung: unset, `local`, or a LiteLLM model string such as openai/gpt-5-mini.")
+    lm: str | None = Field(
+        None, description="LM for the third rung: unset, `local`, or a LiteLLM model string such as openai/gpt-4.1-mini."
+    )
     lm_light: str | None = Field(None, description="LM for light calls; default: POINTSMAN_LM.")
     lm_strong: str | None = Field(None, description="LM for strong calls; default: POINTSMAN_LM.")
     lm_api_base: str | None = Field(None, description="Address of the LM's API, where it is not the provider's own.")

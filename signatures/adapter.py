@@ -57,11 +57,14 @@ class CompactAdapter(dspy.JSONAdapter):  # type: ignore[misc]  # dspy is untyped
         """Parse the answer.
 
         Raises:
-            AdapterParseError: the text is too long, is no JSON object, lacks a field or breaks a field's type.
+            AdapterParseError: the text is too long, is no JSON object, lacks a field, breaks a field's type, or was cut off.
         """
         name, start = type(self).__name__, completion[:200]
         if len(completion) > MAX_COMPLETION_CHARACTERS:
             message = f"The answer has {len(completion)} characters, more than {MAX_COMPLETION_CHARACTERS}."
+            raise AdapterParseError(adapter_name=name, signature=signature, lm_response=start, message=message)
+        if "}" not in completion and not _label_field(signature)[1]:  # DSPy would close the object, and half an answer pass for a whole one
+            message = "It ends before its object does."
             raise AdapterParseError(adapter_name=name, signature=signature, lm_response=start, message=message)
         try:
             fields: dict[str, Any] = super().parse(signature, completion)

@@ -8,7 +8,7 @@ from service.contracts.lm import Finding, SynthesisQuestion
 from service.contracts.model import JsonObject
 from signatures.instructions import guarded
 from signatures.inventory import INVENTORY
-from signatures.prompting import Model
+from signatures.prompting import PLAIN, Model
 from signatures.quoting import quote
 from signatures.response import ResponseSynthesis
 from signatures.states import load_state
@@ -41,7 +41,7 @@ class SynthesisProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         signature = signature.with_instructions(guarded(signature.instructions, signature.output_fields))
         with nullcontext() if model is None else dspy.context(lm=model.lm, adapter=model.style.adapter):
             return await self.synthesis.acall(
-                **inputs_of(question), signature=signature, config={"temperature": call.temperature, "max_tokens": call.max_tokens}
+                **inputs_of(question), signature=signature, config=(model.style if model is not None else PLAIN).settings(call)
             )
 
 

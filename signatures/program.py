@@ -19,7 +19,7 @@ from signatures.demonstrations import intent_demos, routing_demos
 from signatures.intent import SUB_INTENT_CHARACTERS, IntentClassification
 from signatures.inventory import INVENTORY, ModelClass
 from signatures.narrowing import narrow
-from signatures.prompting import ROOMY, Model, PromptBudget
+from signatures.prompting import PLAIN, ROOMY, Model, PromptBudget
 from signatures.quoting import quote, quote_history
 from signatures.routing import MAX_SECONDARY_AGENTS, RATIONALE_CHARACTERS, AgentRouting
 from signatures.states import load_state, unreadable
@@ -86,11 +86,12 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         """Answer one question, for optimizers, which are synchronous."""
         return asyncio.run(self.acall(question=question))
 
-    async def aforward(self, question: LMQuestion, seconds: float | None = None) -> dspy.Prediction:
-        """Answer one question within `seconds`.
+    async def aforward(self, question: LMQuestion, seconds: float | None = None, choose: bool = True) -> dspy.Prediction:
+        """Answer one question within `seconds`; without `choose` the intent alone decides, where it has to be found.
 
         The prediction holds `intent`, `sub_intent`, `primary_agent`, `secondary_agents`, `confidence`, `rationale` and `complete`, which
-        is false when the intent alone decided, because the second call failed, came too late or was not worth it.
+        is false when the intent alone decided, because the second call failed, came too late or was not worth it. `failure` is what the
+        second call raised.
 
         Raises:
             DSPyError: the LM failed or its answer cannot be parsed.
@@ -103,6 +104,8 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         intent = await self._find_intent(question, deadline)
         if intent.asked and not self.routing.demos and not self._address("routing")[0].unoptimized_routing:
             return _by_intent_alone(question, intent, "this model chooses agents worse than that")
+        if intent.asked and not choose:
+            return _by_intent_alone(question, intent, "the model that chooses agents is left alone for a while")
         if intent.asked and deadline is not None and deadline - clock() < WORTH_BEGINNING * (clock() - begun):
             return _by_intent_alone(question, intent, "the choice of agents would have come too late")
         try:
@@ -111,7 +114,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             if not intent.asked:
                 raise
             late = isinstance(exc, TimeoutError)
-            return _by_intent_alone(question, intent, f"the choice of agents {'came too late' if late else 'failed'}")
+            return _by_intent_alone(question, intent, f"the choice of agents {'came too late' if late else 'failed'}", exc)
 
     async def _find_intent(self, question: LMQuestion, deadline: float | None) -> _Intent:
         intents = tuple(dict.fromkeys(option.intent for option in question.options))
@@ -125,7 +128,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
                     demos=intent_demos(
                         self.intent.demos, self._examples(question, "intent", limits.intent_examples), intents, limits.example_characters
                     ),
-                    config=_settings("intent"),
+                    config=self._settings("intent"),
                     query=quote(question.query, limits.query_characters),
                     conversation_context=quote_history(question.history, limits.history_turns, limits.turn_characters),
                 )
@@ -142,7 +145,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
                     demos=routing_demos(
                         self.routing.demos, self._examples(question, "routing", limits.routing_examples), agents, limits.example_characters
                     ),
-                    config=_settings("routing"),
+                    config=self._settings("routing"),
                     query=quote(question.query, limits.query_characters),
                     query_pattern=intent.name,
                     entities=_entities(question, limits.entities_characters),
@@ -158,6 +161,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             confidence=min(intent.confidence, _probability(answer.routing_confidence)),
             rationale=reason or f"The language model chose among {len(agents)} agents and gave no reason.",
             complete=True,
+            failure=None,
         )
 
     def _examples(self, question: LMQuestion, name: str, most: int) -> Sequence[LabelledExample]:
@@ -167,6 +171,10 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         first = question.options[0]
         return (LabelledExample(text=question.query, intent=first.intent, agent=first.name), *shown)
 
+    def _settings(self, name: str) -> dict[str, Any]:
+        model, call = self._models.get(INVENTORY[name].model_class), INVENTORY[name]
+        return (model.style if model is not None else PLAIN).settings(call)
+
     def _address(self, name: str) -> tuple[PromptBudget, AbstractContextManager[None]]:
         model = self._models.get(INVENTORY[name].model_class)
         if model is None:
@@ -174,11 +182,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         return model.style.budget, dspy.context(lm=model.lm, adapter=model.style.adapter)
 
 
-def _settings(name: str) -> dict[str, Any]:
-    return {"temperature": INVENTORY[name].temperature, "max_tokens": INVENTORY[name].max_tokens}
-
-
-def _by_intent_alone(question: LMQuestion, intent: _Intent, why: str) -> dspy.Prediction:
+def _by_intent_alone(question: LMQuestion, intent: _Intent, why: str, failure: Exception | None = None) -> dspy.Prediction:
     agent = next(option.name for option in question.options if option.intent == intent.name)
     return dspy.Prediction(
         intent=intent.name,
@@ -188,6 +192,7 @@ def _by_intent_alone(question: LMQuestion, intent: _Intent, why: str) -> dspy.Pr
         confidence=intent.confidence,
         rationale=f"The intent alone decided: the agent that serves it was taken, because {why}.",
         complete=False,
+        failure=failure,
     )
 
 

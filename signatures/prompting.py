@@ -1,13 +1,18 @@
 """How much a prompt may say, and in which form: one choice a model, made here for serving and optimizing alike."""
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 import dspy
 
 from signatures.adapter import CompactAdapter
+from signatures.inventory import LMCall
 from signatures.small_adapter import SmallModelAdapter
 
 LOCAL_PREFIX = "local/"
+THOUGHTS = 4_000  # tokens
+_REASONING = re.compile(r"o[1345](-|$)|gpt-5(?!(\.\d+)*-chat)")  # OpenAI's, which refuse a temperature
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,13 @@ class PromptStyle:
 
     adapter: CompactAdapter
     budget: PromptBudget
+    thinks: bool = False  # a reasoning model: it takes no temperature, and what it thinks counts as what it says
+
+    def settings(self, call: LMCall) -> dict[str, Any]:
+        """Return how an LM is asked for a call."""
+        if self.thinks:
+            return {"max_tokens": call.max_tokens + THOUGHTS}
+        return {"temperature": call.temperature, "max_tokens": call.max_tokens}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +71,11 @@ class Model:
     style: PromptStyle
 
 
+PLAIN = PromptStyle(CompactAdapter(), ROOMY)
+
+
 def style_for(model: str) -> PromptStyle:
     """Return the style for a model string; `local/...` is a small model behind a grammar."""
     if model.startswith(LOCAL_PREFIX):
         return PromptStyle(SmallModelAdapter(), BRIEF)
-    return PromptStyle(CompactAdapter(), ROOMY)
+    return PromptStyle(CompactAdapter(), ROOMY, thinks=_REASONING.match(model.rpartition("/")[2].lower()) is not None)

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from opentelemetry.trace import SpanKind
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Usage = dict[str, Mapping[str, object]]  # what each model used, by OpenAI's names
+MOST_TOKENS = 100_000_000  # of a call: what a server says beyond it is not so
 FAIR_SECONDS = 0.5  # a timeout shorter than this says nothing about the LM
 MARGIN_SECONDS = 0.05  # the program ends this much earlier than its caller leaves, to hand over what it has
 WARM_SECONDS = 60.0
@@ -70,7 +72,17 @@ class DspyPredictors:
         if not question.options:
             return failure(FailureReason.ERROR, "The question offers no agent.")
         used, seconds = Usage(), max(timeout - MARGIN_SECONDS, timeout * 0.9)
-        return await self._ask("routing", ModelClass.LIGHT, self._route(question, seconds, used), timeout, used)
+        first = ModelClass.LIGHT if len({option.intent for option in question.options}) > 1 else ModelClass.PRIMARY
+        breaker = self._breakers[self._endpoints[ModelClass.PRIMARY]]
+        apart = breaker is not self._breakers[self._endpoints[first]]  # then the second call asks another LM
+        second = _SecondCall(wanted=not apart or breaker.admits())
+        try:
+            return await self._ask("routing", first, self._route(question, seconds, used, second), timeout, used)
+        finally:
+            if apart and second.wanted:
+                _tell(breaker, second.came, seconds)
+                if isinstance(second.came, LMFailure):
+                    self._observer.notice(LMCalled("routing", second.came.reason, 0.0))
 
     async def compose(self, question: SynthesisQuestion, *, timeout: float) -> str | LMFailure:
         """Word findings as one answer; a text with a number that no finding holds is refused."""
@@ -108,18 +120,19 @@ class DspyPredictors:
     def _called(self, program: str, answer: object, seconds: float, used: Usage) -> LMCalled:
         outcome = answer.reason if isinstance(answer, LMFailure) else "cancelled" if answer is None else "answered"
         read, written = (
-            sum(max(0, n) for u in used.values() if isinstance(n := u.get(kind), int)) for kind in ("prompt_tokens", "completion_tokens")
+            sum(n for u in used.values() if isinstance(n := u.get(kind), int)) for kind in ("prompt_tokens", "completion_tokens")
         )
         return LMCalled(program, outcome, seconds, read, written, self._cost_of(used) if used else None)
 
-    async def _route(self, question: LMQuestion, seconds: float, used: Usage) -> LMVerdict | LMFailure:
+    async def _route(self, question: LMQuestion, seconds: float, used: Usage, second: "_SecondCall") -> LMVerdict | LMFailure:
         try:
             program = self._routers.get(question.router_version, lambda: self._router(question))
             import dspy
 
             with dspy.context(trace=None, disable_history=True, track_usage=True):
-                found = await program.acall(question=question, seconds=seconds)
-            used |= found.get_lm_usage() or {}
+                found = await program.acall(question=question, seconds=seconds, choose=second.wanted)
+            used |= _plain(found.get_lm_usage() or {})
+            second.came = True if found.complete else classify(found.failure) if found.failure is not None else None
             return LMVerdict(
                 intent=found.intent,
                 sub_intent=found.sub_intent,
@@ -127,7 +140,7 @@ class DspyPredictors:
                 secondary_agents=tuple(found.secondary_agents),
                 confidence=found.confidence,
                 rationale=found.rationale,
-                usd=self._cost_of(used),
+                usd=self._cost_of(used) if used else None,
             )
         except Exception as exc:  # noqa: BLE001  # the seam: LM libraries raise what they like, and the port promises a result
             return classify(exc)
@@ -144,7 +157,7 @@ class DspyPredictors:
 
             with dspy.context(trace=None, disable_history=True, track_usage=True):
                 answer = await program.acall(question=question)
-            used |= answer.get_lm_usage() or {}
+            used |= _plain(answer.get_lm_usage() or {})
             return str(answer.response_text)
         except Exception as exc:  # noqa: BLE001  # as above
             return classify(exc)
@@ -172,7 +185,15 @@ class DspyPredictors:
         for endpoint in self._breakers:
             self._prices[endpoint.model] = await asyncio.to_thread(price_of, endpoint)
         if self._endpoints[ModelClass.LIGHT].model.startswith(f"{PROVIDER}/"):
-            await self._route(_FIRST_QUESTION, WARM_SECONDS, Usage())
+            await self._route(_FIRST_QUESTION, WARM_SECONDS, Usage(), _SecondCall(wanted=True))
+
+
+@dataclass(slots=True)
+class _SecondCall:
+    """Whether the choice of agents is to be asked for, and what came of it: True, what went wrong, or None where it was not."""
+
+    wanted: bool
+    came: LMFailure | bool | None = None
 
 
 class _Latest(Generic[T]):
@@ -197,6 +218,14 @@ def _attributes(model: str, called: LMCalled) -> dict[str, str | int]:
         "gen_ai.usage.input_tokens": called.prompt_tokens or 0,
         "gen_ai.usage.output_tokens": called.completion_tokens or 0,
         "pointsman.outcome": called.outcome,
+    }
+
+
+def _plain(usage: Mapping[str, Mapping[str, object]]) -> Usage:
+    """Return what was used, in numbers that can be added up: a server may say anything."""
+    return {
+        model: {kind: min(max(0, n), MOST_TOKENS) for kind, n in used.items() if isinstance(n, int) and not isinstance(n, bool)}
+        for model, used in usage.items()
     }
 
 

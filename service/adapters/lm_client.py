@@ -1,5 +1,6 @@
 """Makes the DSPy client of an LM endpoint. The first use imports DSPy, which takes a second and more."""
 
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -48,6 +49,9 @@ def make_lm(endpoint: LMEndpoint, *, retries: int = 0, timeout: float | None = N
     import dspy
     from dspy.utils.exceptions import LMError
 
+    said = logging.getLogger("dspy")  # it writes to standard error by itself, where each line is to be an object
+    said.handlers.clear()
+    said.propagate = True
     if endpoint.model.startswith(f"{PROVIDER}/") and endpoint.api_base is not None:
         register_provider(endpoint.api_base)
     # An address of our own comes with a key of our own: never send there what the environment holds for the provider.

@@ -1,8 +1,11 @@
 """What can go wrong with an LM, as a closed set of reasons. Details name kinds and statuses, never what the LM or the user wrote."""
 
+import re
 from enum import StrEnum
 
 from service.contracts.lm import LMFailure
+
+_CONTENT = re.compile("content.?(filter|policy|management)|responsible.?ai", re.IGNORECASE)  # one prompt's fault, not the LM's
 
 
 class FailureReason(StrEnum):
@@ -32,6 +35,8 @@ def classify(exc: Exception) -> LMFailure:
         return failure(FailureReason.TIMEOUT, "The language model did not answer in time.")
     if isinstance(exc, lm.AdapterParseError | UnusableAnswer | lm.LMStreamAssemblyError | lm.LMCollectionLimitError):
         return failure(FailureReason.INVALID_OUTPUT, f"The language model's answer cannot be used ({kind}).")
+    if isinstance(exc, lm.LMInvalidRequestError) and _CONTENT.search(f"{getattr(exc, 'provider_code', '')} {exc}"):
+        return failure(FailureReason.INVALID_OUTPUT, f"The language model's provider refuses what was said ({kind}).")
     if isinstance(exc, lm.LMInvalidRequestError | lm.LMConfigurationError):
         return failure(FailureReason.ERROR, f"The language model refuses the request ({kind}).")
     if isinstance(exc, lm.LMTransportError | lm.LMProviderError):

@@ -19,7 +19,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.exc import DataError, IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError, StatementError
 from sqlmodel import Session, col, select
 
 from service.adapters import key_rows, optimization_requests
@@ -261,6 +261,10 @@ def _translated() -> Iterator[None]:
     except (IntegrityError, DataError, ValueError) as exc:
         raise Refused("The store does not take this, or holds what was not written.") from exc
     except FAILURES as exc:
+        if isinstance(exc, StatementError) and not isinstance(
+            exc, DBAPIError
+        ):  # SQLAlchemy could not encode it; the database was not asked
+            raise Refused("The store does not take this.") from exc
         raise StoreUnavailable("The store failed to read or write.") from exc
 
 

@@ -12,6 +12,10 @@ RESPONSE_CHARACTERS = 4_000
 def checked_text(text: str, findings: Sequence[Finding]) -> str | LMFailure:
     """Return the text, or why it may not be shown."""
     text = text.strip()
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, where the LM was cut off: it could be neither sent nor stored
+        return failure(FailureReason.INVALID_OUTPUT, "The language model's text is no Unicode.")
     if not text or len(text) > RESPONSE_CHARACTERS:
         return failure(FailureReason.INVALID_OUTPUT, f"The language model's text has {len(text)} characters.")
     sources = [part for f in findings for part in (f.agent_id, f.summary, *f.evidence, *f.caveats)]

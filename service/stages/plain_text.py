@@ -13,8 +13,8 @@ from service.contracts.output import AgentResult
 # to a definition, which is `]:` (4.7) before anything but two plain words. A character reference is never read as markup (2.5).
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _LINK = re.compile(r"""(?<=\])(?:\(|:(?! [\w.,%+-]+ [^\s"'(]))""")
-# Control characters but tab and new line, and those that reorder text (Unicode UAX 9; CVE-2021-42574)
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# Halves of surrogate pairs, control characters but tab and new line, and those that reorder text (Unicode UAX 9; CVE-2021-42574)
+_STEERING = re.compile("[\ud800-\udfff\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def harmless(text: str) -> str:
