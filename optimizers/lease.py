@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +25,7 @@ RENEW_SECONDS = LEASE_SECONDS / 4
 
 def end_this_process() -> None:
     """End the job as SIGTERM does: what it holds is given back."""
-    sys.stderr.write("The lease on this job is lost: for a minute it could not be renewed, and another job may be at it. This one ends.\n")
+    sys.stderr.write("The lease on this job is lost: for a minute it could not be renewed, and another job has taken it. This one ends.\n")
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -34,7 +33,7 @@ def end_this_process() -> None:
 def held(jobs: OptimizationJobs, what: str, every: float = RENEW_SECONDS, lost: Callable[[], None] = end_this_process) -> Iterator[Lease]:
     """Hold the lease while the block runs; `what` tells people who has it, and it is renewed `every` so many seconds.
 
-    `lost` is called, in a thread, when it could not be renewed in time: another job may be at the same work by then.
+    `lost` is called, in a thread, when another job has taken it, as it could not be renewed in time.
 
     A job of this machine that was killed holds nobody up: its process is gone.
 
@@ -77,17 +76,11 @@ def _place() -> str:
 
 
 def _renew(jobs: OptimizationJobs, lease: Lease, stop: threading.Event, every: float, lost: Callable[[], None]) -> None:
-    ends = time.monotonic() + LEASE_SECONDS
     while not stop.wait(every):
-        begun = time.monotonic()
         try:
             jobs.renew(lease)
-            ends = begun + LEASE_SECONDS
-        except StoreUnavailable:  # there are some more turns before it ends
-            if time.monotonic() > ends:
-                break
+        except StoreUnavailable:
+            continue  # where nobody can ask for it, nobody else takes it
         except LeaseLost:
-            break
-    else:
-        return
-    lost()
+            lost()
+            return

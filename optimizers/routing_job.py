@@ -26,7 +26,7 @@ from optimizers.search_watch import Searched
 from optimizers.several import fit_several
 from optimizers.student import Fit
 from optimizers.trial import Routing, hold
-from service.adapters.mlflow_registry import CASE, REPORT, VERDICT, RegisteredVersion
+from service.adapters.mlflow_registry import CASE, LEFT, REPORT, VERDICT, MlflowRegistry, RegisteredVersion
 from service.adapters.router_source import RouterSource, remember
 from service.catalog.model import Catalog
 from service.contracts.model import JsonObject
@@ -143,6 +143,12 @@ def hear(
     return Hearing(case.champion.number, challenger, dataset, figures, verdict, report_of(case.registry, challenger.number))
 
 
+def was_left(registry: MlflowRegistry, number: str) -> bool:
+    """Say whether a version was champion and another one serves in its place."""
+    promoted = registry.promoted()
+    return registry.ruling(number) in LEFT or (promoted is not None and promoted[1] == number)
+
+
 def _promote(case: Case, challenger: RegisteredVersion) -> None:
     case.registry.promote(challenger.number, over=case.champion.number)
     remember(case.order.mlflow_uri, challenger)
@@ -161,7 +167,7 @@ def _heard_already(case: Case) -> Hearing | None:
         return None  # not for what was found: another was being tried, and it was to be tried again
     if verdict.ruling is Ruling.WAIT and (tried is None or tried.number != version.number):
         return None  # it waits for evidence that nobody collects any more
-    if verdict.ruling is Ruling.PROMOTE and not case.registry.was_promoted(version.number):
+    if verdict.ruling is Ruling.PROMOTE and not was_left(case.registry, version.number):
         _promote(case, version)  # the run that ruled so was cut off before it
     elif verdict.ruling is Ruling.PROMOTE:
         left = f"It was champion and was left since. To make it champion all the same: pointsman routers promote {version.number}."

@@ -5,6 +5,7 @@ question stand at the end of the user message. Where the LM takes a response sch
 """
 
 import json
+import re
 from typing import Any
 
 import dspy
@@ -14,6 +15,7 @@ from pydantic.fields import FieldInfo
 from signatures.narrowing import allowed
 
 MAX_COMPLETION_CHARACTERS = 20_000
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class CompactAdapter(dspy.JSONAdapter):  # type: ignore[misc]  # dspy is untyped
@@ -63,7 +65,7 @@ class CompactAdapter(dspy.JSONAdapter):  # type: ignore[misc]  # dspy is untyped
         if len(completion) > MAX_COMPLETION_CHARACTERS:
             message = f"The answer has {len(completion)} characters, more than {MAX_COMPLETION_CHARACTERS}."
             raise AdapterParseError(adapter_name=name, signature=signature, lm_response=start, message=message)
-        if "}" not in completion and not _label_field(signature)[1]:  # DSPy would close the object, and half an answer pass for a whole one
+        if not _label_field(signature)[1] and not _ends(completion):  # DSPy would close the object, and half an answer pass for a whole one
             message = "It ends before its object does."
             raise AdapterParseError(adapter_name=name, signature=signature, lm_response=start, message=message)
         try:
@@ -85,6 +87,14 @@ class CompactAdapter(dspy.JSONAdapter):  # type: ignore[misc]  # dspy is untyped
             lm_kwargs["response_format"] = {"type": "json_schema", "json_schema": named}
         else:
             lm_kwargs["response_format"] = {"type": "json_object"}
+
+
+def _ends(completion: str) -> bool:
+    """Say whether an answer's object comes to its end, by its braces outside of strings."""
+    if completion.rstrip("` \t\r\n").endswith("}"):
+        return True
+    bare = _STRING.sub("", completion[completion.find("{") :])
+    return '"' not in bare and "{" in bare and bare.count("{") <= bare.count("}")
 
 
 def _label_field(signature: type[dspy.Signature]) -> tuple[str, tuple[str, ...]]:

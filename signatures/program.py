@@ -91,7 +91,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
 
         The prediction holds `intent`, `sub_intent`, `primary_agent`, `secondary_agents`, `confidence`, `rationale` and `complete`, which
         is false when the intent alone decided, because the second call failed, came too late or was not worth it. `failure` is what the
-        second call raised.
+        second call raised, for which it had `allowed` seconds.
 
         Raises:
             DSPyError: the LM failed or its answer cannot be parsed.
@@ -108,13 +108,14 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             return _by_intent_alone(question, intent, "the model that chooses agents is left alone for a while")
         if intent.asked and deadline is not None and deadline - clock() < WORTH_BEGINNING * (clock() - begun):
             return _by_intent_alone(question, intent, "the choice of agents would have come too late")
+        allowed = None if deadline is None else deadline - clock()
         try:
             return await self._choose_agents(question, intent, deadline)
         except (DSPyError, UnusableAnswer, TimeoutError) as exc:
             if not intent.asked:
                 raise
             late = isinstance(exc, TimeoutError)
-            return _by_intent_alone(question, intent, f"the choice of agents {'came too late' if late else 'failed'}", exc)
+            return _by_intent_alone(question, intent, f"the choice of agents {'came too late' if late else 'failed'}", exc, allowed)
 
     async def _find_intent(self, question: LMQuestion, deadline: float | None) -> _Intent:
         intents = tuple(dict.fromkeys(option.intent for option in question.options))
@@ -162,6 +163,7 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
             rationale=reason or f"The language model chose among {len(agents)} agents and gave no reason.",
             complete=True,
             failure=None,
+            allowed=None,
         )
 
     def _examples(self, question: LMQuestion, name: str, most: int) -> Sequence[LabelledExample]:
@@ -182,7 +184,9 @@ class RoutingProgram(dspy.Module):  # type: ignore[misc]  # dspy is untyped
         return model.style.budget, dspy.context(lm=model.lm, adapter=model.style.adapter)
 
 
-def _by_intent_alone(question: LMQuestion, intent: _Intent, why: str, failure: Exception | None = None) -> dspy.Prediction:
+def _by_intent_alone(
+    question: LMQuestion, intent: _Intent, why: str, failure: Exception | None = None, allowed: float | None = None
+) -> dspy.Prediction:
     agent = next(option.name for option in question.options if option.intent == intent.name)
     return dspy.Prediction(
         intent=intent.name,
@@ -193,6 +197,7 @@ def _by_intent_alone(question: LMQuestion, intent: _Intent, why: str, failure: E
         rationale=f"The intent alone decided: the agent that serves it was taken, because {why}.",
         complete=False,
         failure=failure,
+        allowed=allowed,
     )
 
 

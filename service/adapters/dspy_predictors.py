@@ -77,12 +77,10 @@ class DspyPredictors:
         apart = breaker is not self._breakers[self._endpoints[first]]  # then the second call asks another LM
         second = _SecondCall(wanted=not apart or breaker.admits())
         try:
-            return await self._ask("routing", first, self._route(question, seconds, used, second), timeout, used)
+            return await self._ask("routing", first, self._route(question, seconds, used, second), timeout, used, second if apart else None)
         finally:
             if apart and second.wanted:
-                _tell(breaker, second.came, seconds)
-                if isinstance(second.came, LMFailure):
-                    self._observer.notice(LMCalled("routing", second.came.reason, 0.0))
+                _tell(breaker, second.came, second.allowed)
 
     async def compose(self, question: SynthesisQuestion, *, timeout: float) -> str | LMFailure:
         """Word findings as one answer; a text with a number that no finding holds is refused."""
@@ -95,9 +93,15 @@ class DspyPredictors:
         await self._loop.close()
 
     async def _ask(
-        self, program: str, model_class: ModelClass, work: Coroutine[Any, Any, T | LMFailure], timeout: float, used: Usage
+        self,
+        program: str,
+        model_class: ModelClass,
+        work: Coroutine[Any, Any, T | LMFailure],
+        timeout: float,
+        used: Usage,
+        second: "_SecondCall | None" = None,
     ) -> T | LMFailure:
-        """Run a program, if the LM may be asked; the work notes in `used` what it used."""
+        """Run a program, if the LM may be asked; the work notes in `used` what it used, and in `second` how another LM fared."""
         breaker = self._breakers[self._endpoints[model_class]]
         if not breaker.admits():
             work.close()
@@ -112,7 +116,8 @@ class DspyPredictors:
                 answer = failure(FailureReason.TIMEOUT, f"The language model did not answer within {timeout:.2f} s.")
             finally:
                 _tell(breaker, answer, timeout)
-                called = self._called(program, answer, time.monotonic() - started, used)
+                failed = answer if second is None or not isinstance(second.came, LMFailure) else second.came  # its outage is to be seen
+                called = self._called(program, failed, time.monotonic() - started, used)
                 told.set_attributes(_attributes(self._endpoints[model_class].model, called))
                 self._observer.notice(called)
         return answer
@@ -133,6 +138,7 @@ class DspyPredictors:
                 found = await program.acall(question=question, seconds=seconds, choose=second.wanted)
             used |= _plain(found.get_lm_usage() or {})
             second.came = True if found.complete else classify(found.failure) if found.failure is not None else None
+            second.allowed = seconds if found.allowed is None else found.allowed
             return LMVerdict(
                 intent=found.intent,
                 sub_intent=found.sub_intent,
@@ -190,10 +196,11 @@ class DspyPredictors:
 
 @dataclass(slots=True)
 class _SecondCall:
-    """Whether the choice of agents is to be asked for, and what came of it: True, what went wrong, or None where it was not."""
+    """Whether the choice of agents is to be asked for, and what came of it: True, what went wrong, or None where it was not asked for."""
 
     wanted: bool
     came: LMFailure | bool | None = None
+    allowed: float = 0.0  # seconds that it had
 
 
 class _Latest(Generic[T]):

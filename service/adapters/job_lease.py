@@ -18,6 +18,7 @@ from service.adapters.sql_engine import writer
 from service.adapters.sql_tables import JobLease
 
 LEASE_SECONDS = 60.0
+LOST = "The lease on this job has ended: for a minute it could not be renewed. Somebody else may be at it by now."
 LOCK_KEY = 7_464_901_154  # any number but that of the migrations, and the same in every process
 
 
@@ -66,12 +67,15 @@ def take(session: Session, name: str, holder: str, now: datetime, is_gone: Calla
 
 
 def renew(session: Session, lease: Lease, now: datetime) -> None:
-    """Let a lease end later.
+    """Let a lease end later, also one that has ended if nobody has taken it since.
 
     Raises:
-        LeaseLost: it has ended.
+        LeaseLost: somebody else has it.
     """
-    require(session, lease, now).expires_at = now + timedelta(seconds=LEASE_SECONDS)
+    row = session.get(JobLease, lease.name)
+    if row is None or row.token != lease.token:
+        raise LeaseLost(LOST)
+    row.expires_at = now + timedelta(seconds=LEASE_SECONDS)
 
 
 def release(session: Session, lease: Lease) -> None:
@@ -89,5 +93,5 @@ def require(session: Session, lease: Lease, now: datetime) -> JobLease:
     """
     row = session.get(JobLease, lease.name)
     if row is None or row.token != lease.token or row.expires_at <= now:
-        raise LeaseLost("The lease on this job has ended: for a minute it could not be renewed. Somebody else may be at it by now.")
+        raise LeaseLost(LOST)
     return row

@@ -279,13 +279,6 @@ class MlflowRegistry:
         at = found[0].tags.get(PROMOTED) if found else None
         return (str(aliases[CHAMPION]), str(aliases[PREVIOUS]), datetime.fromisoformat(at)) if at is not None else None
 
-    def was_promoted(self, number: str) -> bool:
-        """Say whether a version ever became champion."""
-        client = self._client()
-        with readable(self.uri) as found:
-            found.append(client.get_model_version(MODEL, number))
-        return bool(found) and PROMOTED in found[0].tags
-
     @writes
     def rule(self, number: str, ruling: str, reason: str) -> None:
         """Write down a ruling that came after the verdict, with the sentence that says why."""

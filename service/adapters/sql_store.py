@@ -95,8 +95,11 @@ class SqlStore:
 
     @property
     def free(self) -> int:
-        """How many bytes are free where its file is; only of a database on this machine's disk."""
-        return shutil.disk_usage(Path(self.place).absolute().parent).free
+        """How many bytes are free where its file is, none if its folder is gone; only of a database on this machine's disk."""
+        try:
+            return shutil.disk_usage(Path(self.place).absolute().parent).free
+        except OSError:
+            return 0
 
     @property
     def is_open(self) -> bool:
@@ -202,11 +205,7 @@ class SqlStore:
         await self._ask(self._writes, _ping, self._require_engine())
 
     def _require_room(self) -> None:
-        try:
-            free = LEAST_FREE if self.is_remote else self.free
-        except OSError as exc:
-            raise StoreUnavailable("The folder of the database cannot be looked at.") from exc
-        if free < LEAST_FREE:
+        if not self.is_remote and (free := self.free) < LEAST_FREE:
             raise StoreUnavailable(f"The disk of the database is full ({free:,} bytes are free).")
 
     def _require_engine(self) -> Engine:

@@ -11,10 +11,9 @@ RESPONSE_CHARACTERS = 4_000
 
 def checked_text(text: str, findings: Sequence[Finding]) -> str | LMFailure:
     """Return the text, or why it may not be shown."""
-    text = text.strip()
     try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, where the LM was cut off: it could be neither sent nor stored
+        text = text.strip().encode("utf-16", "surrogatepass").decode("utf-16")  # which joins pairs that were written as escapes
+    except UnicodeDecodeError:  # half of a pair, where the LM was cut off: it could be neither sent nor stored
         return failure(FailureReason.INVALID_OUTPUT, "The language model's text is no Unicode.")
     if not text or len(text) > RESPONSE_CHARACTERS:
         return failure(FailureReason.INVALID_OUTPUT, f"The language model's text has {len(text)} characters.")

@@ -40,7 +40,7 @@ class Breaker:
         self._probing = False
         self._rest = REST
         self._next_probe = 0.0
-        self._probe_began = 0.0
+        self._probe_began = float("inf")  # of the first one that is out, or was
         self._next_glance = 0.0  # the same for those who would not wait long enough to show anything
 
     @property
@@ -74,12 +74,12 @@ class Breaker:
                 self._next_glance = self._clock() + REST
         return True
 
-    def succeeded(self, *, began: float = float("inf")) -> None:
+    def succeeded(self, *, began: float | None = None) -> None:
         """Take note that the agent answered as it should, or refused in good order, to a request of the time `began`.
 
         An agent that was silent speaks again: that closes. One that failed now and then has to show it by a probe.
         """
-        if self._open and not self._is_probe(began) and self._silence == float("inf"):
+        if self._open and not self._shows(began) and self._silence == float("inf"):
             return
         if self._open:
             self._answers.clear()
@@ -87,7 +87,7 @@ class Breaker:
         self._open = self._probing = False
         self._in_a_row, self._silence, self._rest = 0, 0.0, REST
 
-    def failed(self, *, silent_for: float | None = None, absent: bool = False, began: float = float("inf")) -> None:
+    def failed(self, *, silent_for: float | None = None, absent: bool = False, began: float | None = None) -> None:
         """Take note that it did not.
 
         Args:
@@ -100,18 +100,19 @@ class Breaker:
         self._in_a_row += 1
         self._silence = max(self._silence, float("inf") if silent_for is None else silent_for)
         if self._open and self._probing:
-            if not shown or not self._is_probe(began):
+            if not shown or not self._shows(began):
                 return
             self._probing = False
             self._rest = SHORT_REST if absent else max(REST, min(self._rest * 2.0, LONGEST_REST))
             self._next_probe = self._clock() + self._wait()
         elif not self._open and self._trips():
-            self._open = True
+            self._open, self._probe_began = True, float("inf")
             self._rest = SHORT_REST if absent else REST
             self._next_probe = self._clock() + self._wait()
 
-    def _is_probe(self, began: float) -> bool:
-        return self._probing and began >= self._probe_began
+    def _shows(self, began: float | None) -> bool:
+        """Say whether a request of that time (None: the probe itself) shows how the agent is since it has rested."""
+        return self._probing if began is None else began >= self._probe_began
 
     def _may_probe(self, seconds: float) -> bool:
         """Say whether to wait so long shows if the agent is still silent; one that failed otherwise shows it at once."""

@@ -18,7 +18,7 @@ RETRY_SHARE, RETRIES_SAVED, RETRIES_PER_SECOND = 0.2, 10.0, 1.0
 HEDGE_SHARE, HEDGES_SAVED = 0.05, 5.0
 HEDGE_QUANTILE, HEDGE_LEAST = 0.95, 20  # answers that must have been seen before a quantile means something
 REMEMBERED = 100  # answers
-LATELY = 30.0  # seconds, or three times what an answer took: longer ago says nothing of how fast an agent is now
+LATELY = 30.0  # seconds, or three times the quickest answer: longer ago says nothing of how fast an agent is now
 AT_ONCE = 0.1  # seconds
 REPLICA_REST = 5.0  # seconds that an address is passed over after a failure
 LONGEST_RETRY_AFTER = 60.0  # seconds; who asks for more is tried again then
@@ -49,8 +49,8 @@ class AgentHealth:
     @property
     def fastest(self) -> float:
         """The least seconds in which it has answered lately; 0 when nothing is known: who has less time than that is not sent to it."""
-        now, answers = self._clock(), zip(self._answered, self._answered_at, strict=True)
-        return min((seconds for seconds, at in answers if now - at <= max(LATELY, 3.0 * seconds)), default=0.0)
+        since = self._clock() - max(LATELY, 3.0 * min(self._answered, default=0.0))
+        return min((seconds for seconds, at in zip(self._answered, self._answered_at, strict=True) if at >= since), default=0.0)
 
     @property
     def left_alone_for(self) -> float:

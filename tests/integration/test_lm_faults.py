@@ -13,7 +13,6 @@ import pytest
 from service.adapters.dspy_predictors import DspyPredictors
 from service.adapters.local_lm import LMEndpoint
 from service.contracts.lm import Finding, LMFailure, LMVerdict, SynthesisQuestion
-from service.metrics import Metrics
 from service.ports import LMCalled, Observer
 from signatures.response import ResponseSynthesis
 from tests.fakes import Watcher
@@ -323,71 +322,3 @@ async def test_a_text_is_composed_by_the_program_of_the_router_version() -> None
     assert isinstance(answers[2], LMFailure)
     assert ["Sing the findings." in prompt for prompt in asked] == [False, True]
     assert ["they give you no orders" in prompt for prompt in asked] == [True, True]
-
-
-SYNTHESIS = SynthesisQuestion(query="why?", findings=(Finding(agent_id="a", summary="It fell."),), router_version="1", programs={})
-
-
-@pytest.mark.parametrize(
-    "content", ['{"response_text": "It fell \\ud83d."}', '{"response_text": "It fell and'], ids=["half a sign", "cut off"]
-)
-async def test_a_text_that_is_not_whole_is_not_shown(content: str) -> None:
-    """It could not be stored, or lacks the word that turns its meaning."""
-    async with served(answering(completion(content))) as address, asking(address) as predictors:
-        answer = await predictors.compose(SYNTHESIS, timeout=AMPLE)
-
-    assert isinstance(answer, LMFailure)
-    assert answer.reason == "invalid_output"
-
-
-async def test_absurd_figures_of_use_cost_no_answer() -> None:
-    """A server may say anything; what it says is bounded."""
-    absurd = completion('{"intent": "gap_analysis", "sub_intent": "x", "confidence": 0.9}', prompt_tokens=10**400)
-    async with served(answering(absurd, ROUTING)) as address, asking(address, Metrics()) as predictors:
-        answer = await predictors.route(QUESTION, timeout=AMPLE)
-
-    assert isinstance(answer, LMVerdict)
-
-
-async def test_prompts_that_are_refused_for_their_content_shut_nobody_out() -> None:
-    """What one caller says is no fault of the LM."""
-    refused = http(b'{"error": {"message": "It breaks the policy.", "code": "content_filter"}}', "400 Bad Request")
-    async with served(answering(*[refused] * 4, INTENT, ROUTING)) as address, asking(address) as predictors:
-        answers = [await predictors.route(QUESTION, timeout=AMPLE) for _ in range(5)]
-
-    assert [a.reason for a in answers if isinstance(a, LMFailure)] == ["invalid_output"] * 4
-    assert isinstance(answers[4], LMVerdict)
-
-
-async def test_a_second_lm_that_is_away_is_left_alone_and_told() -> None:
-    """The first one's intent decides meanwhile; without a breaker every request would wait for the second."""
-    watcher = Watcher()
-    async with served(answering(INTENT)) as light, served(hanging_up) as primary:
-        predictors = DspyPredictors(
-            LMEndpoint("openai/primary", primary, "key"), light=LMEndpoint("openai/light", light, "key"), observer=watcher
-        )
-        await predictors.warm()
-        answers = [await predictors.route(QUESTION, timeout=AMPLE) for _ in range(5)]
-        await predictors.close()
-
-    assert [isinstance(a, LMVerdict) for a in answers] == [True] * 5
-    told = [event.outcome for event in watcher.events if isinstance(event, LMCalled)]
-    assert (told.count("answered"), told.count("unavailable")) == (5, 3)
-
-
-@pytest.mark.parametrize(
-    ("model", "thinks"), [("openai/gpt-5-mini", True), ("openai/o3", True), ("openai/gpt-5-chat", False), ("openai/test", False)]
-)
-async def test_a_reasoning_model_is_asked_for_no_temperature(model: str, thinks: bool) -> None:
-    """It would refuse, and needs room for what it thinks."""
-    asked: list[str] = []
-    async with served(answering(INTENT, ROUTING, keep=asked)) as address:
-        predictors = DspyPredictors(LMEndpoint(model, address, "key"), observer=Watcher())
-        await predictors.warm()
-        await predictors.route(QUESTION, timeout=AMPLE)
-        await predictors.close()
-
-    bodies = [json.loads(one) for one in asked]
-    assert len(bodies) == 2
-    assert all(("temperature" in body) is not thinks for body in bodies)
-    assert all((max(body.get("max_completion_tokens", 0), body.get("max_tokens", 0)) > 1_000) is thinks for body in bodies)

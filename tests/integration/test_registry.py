@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from optimizers.routing_job import was_left
 from service.adapters.mlflow_client import shown, told
 from service.adapters.mlflow_registry import (
     CHALLENGER,
@@ -72,7 +73,7 @@ def test_promotion_and_rollback_move_the_aliases_together(registry: MlflowRegist
 
 
 def test_only_the_version_that_was_judged_is_taken_back(registry: MlflowRegistry) -> None:
-    """Another one may have been promoted meanwhile; and who was champion once is known."""
+    """Another one may have been promoted meanwhile; and who was champion and is no more is known."""
     registry.promote("2")
     registry.promote("3")
     before = aliases(registry)
@@ -81,8 +82,9 @@ def test_only_the_version_that_was_judged_is_taken_back(registry: MlflowRegistry
         registry.rollback(TAKEN_BACK, "Proven worse.", only="2")
 
     assert aliases(registry) == before
-    assert [registry.was_promoted(number) for number in ("1", "2", "3", "9")] == [True, True, True, False]
+    assert [was_left(registry, number) for number in ("1", "2", "3", "9")] == [False, True, False, False]
     assert registry.rollback(TAKEN_BACK, "Proven worse.", only="3") == ("3", "2")
+    assert was_left(registry, "3")
     registry.promote("1")
 
 

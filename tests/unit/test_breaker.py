@@ -289,3 +289,20 @@ def test_whatever_happens_it_never_stays_shut(events: list[tuple[Event, float]])
 def test_the_window_is_larger_than_the_row() -> None:
     """Otherwise the share could never be what opens it."""
     assert WINDOW > IN_A_ROW
+
+
+def test_whoever_was_let_in_after_the_rest_closes_it(breaker: Breaker, clock: Clock) -> None:
+    """Also after the first that was has failed: it answered, and the other one had begun earlier."""
+    break_it(breaker)
+    clock.now += REST * 1.2 + 0.01
+    first = clock.now
+    assert breaker.enter(ANY_TIME)
+    clock.now += REST + 0.01
+    second = clock.now
+    assert breaker.enter(ANY_TIME)
+
+    breaker.failed(began=first)
+    between = breaker.state
+    breaker.succeeded(began=second)
+
+    assert (between, breaker.state) == (OPEN, CLOSED)

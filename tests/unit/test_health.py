@@ -216,3 +216,14 @@ def test_how_slow_a_slow_agent_is_is_known_for_longer(clock: Clock) -> None:
     clock.now += 2.0
 
     assert (known, health.fastest) == (600.0, 0.0)
+
+
+def test_a_slow_answer_is_known_no_longer_than_a_quick_one(clock: Clock) -> None:
+    """Or the slowest would be all that is known after a pause."""
+    health = AgentHealth(at(A), clock=clock)
+    health.answered(40.0)
+    health.answered(0.3)
+
+    clock.now += LATELY + 1.0
+
+    assert health.fastest == 0.0

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,6 @@ import pytest
 from optimizers.lease import _place, held, is_gone
 from service.adapters.job_lease import Lease, LeaseLost, LeaseTaken
 from service.adapters.optimization_jobs import OptimizationJobs
-from service.errors import StoreUnavailable
 
 
 @pytest.fixture
@@ -64,25 +64,31 @@ def test_this_process_is_not_gone(jobs: OptimizationJobs) -> None:
 
 
 class Stumbling(OptimizationJobs):
-    """Jobs whose lease cannot be renewed."""
-
-    error: Exception = LeaseLost("It has ended.")
+    """Jobs whose lease another one has taken."""
 
     def renew(self, lease: Lease) -> None:
         """Raise."""
-        raise self.error
+        raise LeaseLost("It has ended.")
 
 
-@pytest.mark.parametrize("error", [LeaseLost("It has ended."), StoreUnavailable("The database is away.")], ids=["taken", "away"])
-def test_a_job_that_has_lost_its_lease_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Before it could promote what another one works on: at once, or when it has been away for as long as a lease."""
-    monkeypatch.setattr("optimizers.lease.LEASE_SECONDS", 0.05)
+def test_a_job_that_has_lost_its_lease_is_told(tmp_path: Path) -> None:
+    """Before it could promote what another one works on."""
     lost = threading.Event()
-    with Stumbling(f"sqlite:///{tmp_path}/store.db") as jobs:
-        jobs.error = error
+    with Stumbling(f"sqlite:///{tmp_path}/store.db") as jobs, held(jobs, "optimize", every=0.01, lost=lost.set):
+        assert lost.wait(10)
 
-        with held(jobs, "optimize", every=0.01, lost=lost.set):
-            assert lost.wait(10)
+
+def test_a_lease_that_nobody_has_taken_is_renewed_however_late(jobs: OptimizationJobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A laptop that slept, a database that was locked: hours of work are not thrown away for it."""
+    monkeypatch.setattr("service.adapters.job_lease.LEASE_SECONDS", 0.01)
+    lease = jobs.take("optimize", "the first")
+    time.sleep(0.05)
+    monkeypatch.undo()
+
+    jobs.renew(lease)
+
+    with pytest.raises(LeaseTaken, match="the first"):
+        jobs.take("optimize", "the second")
 
 
 def test_a_job_that_has_lost_its_lease_ends(tmp_path: Path) -> None:
