@@ -23,9 +23,8 @@ from service.api.middleware import GUARDS, REQUEST_ID
 from service.api.problems import MEDIA_TYPE, describe
 from service.errors import HeadTooLarge, InvalidInput, PointsmanError
 
-MOST_HEAD = (
-    65_536  # bytes of a request line with its headers, or of what is around a body, that may come in a row; nginx takes 32 KiB, Node.js 16
-)
+# Bytes of a request line with its headers, or of what is around a body, that may come in a row; nginx takes 32 KiB, Node.js 16.
+MOST_HEAD = 65_536
 LINGER_SECONDS = 1.0  # that a connection stays: at the end of the service, as it may be in use; after a refusal, so that it is read
 CLOSE = (b"connection", b"close")
 CONNECT = b"CONNECT"

@@ -25,6 +25,8 @@ _LABEL_CHARACTERS = 16
 
 @dataclass(frozen=True, slots=True)
 class _Number:
+    """A number as it is written; `scaled` is its value with its scale (`1.2 million`), if it has one."""
+
     written: str
     value: Decimal
     is_percent: bool

@@ -202,7 +202,11 @@ def make_way(path: Path) -> bool:
     """Remove a SQLite file of a schema that this code does not know, where it holds no decision and nobody uses it.
 
     Returns:
-        Whether the file may be opened, or made, now: by this process, or since another one has done so.
+        Whether the file may be opened, or made, now: by this process, or since another one has done so. One that is in use is tried for
+        `IN_USE_SECONDS`.
+
+    Raises:
+        OSError: the folder cannot be written.
     """
     give_up = time.monotonic() + IN_USE_SECONDS
     with path.with_name(f"{path.name}.lock").open("w") as lock:

@@ -34,23 +34,22 @@ class AgentHealth:
         self._urls = tuple(str(url) for url in agent.urls)
         self._next_url = 0
         self._resting: dict[str, float] = {}
-        self._answered: deque[float] = deque(maxlen=REMEMBERED)
-        self._answered_at: deque[float] = deque(maxlen=REMEMBERED)
+        self._answered: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)  # how long each answer took, and when it came
         self._left_alone_until = 0.0
         self.breaker = Breaker(clock=clock)
         self.retries = Allowance(share=RETRY_SHARE, most=RETRIES_SAVED, start=RETRIES_SAVED, per_second=RETRIES_PER_SECOND, clock=clock)
         self.hedges = Allowance(share=HEDGE_SHARE, most=HEDGES_SAVED, start=0.0, clock=clock)
         waiting = WAITING_PER_SLOT * agent.max_concurrent
         self.slots = Slots(agent.max_concurrent, most_waiting=waiting, name=agent.name)
-        self.resting = Slots(
-            waiting + agent.max_concurrent, most_waiting=0, name=agent.name
-        )  # of those who wait until it may be called again
+        # Of those who wait until it may be called again: as many as were at work or had a place.
+        self.resting = Slots(waiting + agent.max_concurrent, most_waiting=0, name=agent.name)
 
     @property
     def fastest(self) -> float:
         """The least seconds in which it has answered lately; 0 when nothing is known: who has less time than that is not sent to it."""
-        since = self._clock() - max(LATELY, 3.0 * min(self._answered, default=0.0))
-        return min((seconds for seconds, at in zip(self._answered, self._answered_at, strict=True) if at >= since), default=0.0)
+        quickest, _ = min(self._answered, default=(0.0, 0.0))
+        since = self._clock() - max(LATELY, 3.0 * quickest)
+        return min((seconds for seconds, at in self._answered if at >= since), default=0.0)
 
     @property
     def left_alone_for(self) -> float:
@@ -62,7 +61,7 @@ class AgentHealth:
         """Seconds after which a second call is worth its load: the 95th percentile of the answers; None when too few are known."""
         if len(self._urls) < 2 or len(self._answered) < HEDGE_LEAST:
             return None
-        return sorted(self._answered)[int(HEDGE_QUANTILE * (len(self._answered) - 1))]
+        return sorted(self._answered)[int(HEDGE_QUANTILE * (len(self._answered) - 1))][0]
 
     def choose_url(self, *, other_than: str | None = None) -> str:
         """Return the next address in turn that has not just failed; if all have, the one that has rested longest."""
@@ -74,8 +73,7 @@ class AgentHealth:
 
     def answered(self, seconds: float) -> None:
         """Take note of an answer that can be used."""
-        self._answered.append(seconds)
-        self._answered_at.append(self._clock())
+        self._answered.append((seconds, self._clock()))
         self._note(lambda: self.breaker.succeeded(began=self._clock() - seconds))
 
     def failed(self, url: str, failure: AgentFailure, waited: float) -> None:
