@@ -17,9 +17,8 @@ _NUMBER = re.compile(
     r"(?P<percent>\s*(?:%|per\s?cent\b|pct\b|percentage points?\b|pp\b))?",
     re.IGNORECASE,
 )
-_LABEL = re.compile(
-    r"(?<!\d)(?<!\d )(?:pct|percent|percentage)[\"']?\s?[:=]\s?[+-]?$", re.IGNORECASE
-)  # `uplift_pct: 12` is a percentage, too
+# What makes a percentage of a number behind it: `uplift_pct: 12`
+_LABEL = re.compile(r"(?<!\d)(?<!\d )(?:pct|percent|percentage)[\"']?\s?[:=]\s?[+-]?$", re.IGNORECASE)
 _LABEL_CHARACTERS = 16
 
 
